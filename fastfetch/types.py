@@ -1,0 +1,51 @@
+"""Small value types of the public contract. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+__all__ = ["OffsetAndMetadata", "OffsetAndTimestamp", "RebalanceListener", "TopicPartition"]
+
+
+class TopicPartition(NamedTuple):
+    """A topic's name and a partition's number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """What is committed: the *next* offset to read, a free text, and the leader epoch of the last record consumed."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndTimestamp:
+    """Answer of a look-up by time: the first offset whose timestamp (ms since 1970) is not below the one asked for."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int | None = None
+
+
+@runtime_checkable
+class RebalanceListener(Protocol):
+    """Hears of partitions coming and going. Called from within poll(), with no lock held."""
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """These partitions are new; their positions may be set here with seek()."""
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """These partitions go; committing here still works."""
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """These partitions are gone already; another member may own them."""
