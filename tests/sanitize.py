@@ -1,0 +1,76 @@
+"""The decode tests and mutated inputs, with every kernel built under AddressSanitizer and UndefinedBehaviorSanitizer.
+
+The sanitized extensions go to build/sanitize, never in place. PYTHONMALLOC=malloc matters as much as the sanitizer: pymalloc would
+put small buffers side by side in one arena, where an over-read is an ordinary read. The inputs of the fuzzer lie in blocks of exactly
+their size for the same reason.
+
+    python tests/sanitize.py [-n INPUTS] [pytest arguments]
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARY = ROOT / "build" / "sanitize" / "lib"
+TESTS = ("tests/records", "tests/hostile", "tests/kernels", "tests/c")
+INPUTS = 200_000
+
+
+def runtime(compiler: str, name: str) -> str:
+    """Path of a sanitizer's shared library; it has to be preloaded, because the interpreter itself is not instrumented."""
+    found = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False).stdout.strip()
+    if not os.path.isabs(found):  # the bare name back means: not found
+        sys.exit(f"make sanitize needs {name}, and {compiler} has none (Debian: libgcc-*-dev, Fedora: libasan libubsan)")
+    return str(Path(found).resolve())
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    inputs = INPUTS
+    if arguments[:1] == ["-n"]:
+        inputs, arguments = int(arguments[1]), arguments[2:]
+    compiler = shutil.which("gcc") or sys.exit("make sanitize needs gcc, which is not on PATH")
+    preload = ":".join(runtime(compiler, name) for name in ("libasan.so", "libubsan.so"))
+
+    build = os.environ | {"FASTFETCH_SANITIZE": "1", "CC": compiler, "LDSHARED": f"{compiler} -shared"}
+    temporary = ROOT / "build" / "sanitize" / "tmp"
+    command = [sys.executable, "setup.py", "-q", "build", "--build-lib", LIBRARY, "--build-temp", temporary, "-j", str(os.cpu_count())]
+    done = subprocess.run(command, cwd=ROOT, env=build, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stdout + "\nthe sanitized build failed")
+
+    run = os.environ | {
+        "LD_PRELOAD": preload,
+        # Leaks: CPython frees little at exit. A refused allocation has to give NULL, as it does without the sanitizer.
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+        "PYTHONMALLOC": "malloc",
+        "PYTHONPATH": os.pathsep.join([str(LIBRARY), str(ROOT)]),
+        "FASTFETCH_SANITIZED": "1",
+    }
+    # A run that silently took the ordinary build would be green and worth nothing.
+    where = subprocess.run(
+        [sys.executable, "-P", "-c", "import fastfetch; print(fastfetch.__file__)"],
+        cwd=ROOT, env=run, stdout=subprocess.PIPE, text=True, check=False,
+    ).stdout.strip()  # fmt: skip
+    if not where.startswith(str(LIBRARY)):
+        sys.exit(f"the sanitized fastfetch in {LIBRARY} was not the one imported: {where!r}")
+
+    folders = [folder for folder in TESTS if (ROOT / folder).is_dir()]
+    paths = ["-o", f"pythonpath={LIBRARY} ."]
+    tests = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark", *paths, *folders, *arguments]
+    fuzzer = [sys.executable, "-P", "tests/hostile/fuzz.py", str(inputs)]
+    for step in (tests, fuzzer):
+        code = subprocess.run(step, cwd=ROOT, env=run, check=False).returncode
+        if code:
+            sys.exit(f"sanitized run failed ({code}): {' '.join(step[2:])}")
+    print(f"sanitized: decode tests and {inputs:,} mutated inputs, no fault")
+
+
+if __name__ == "__main__":
+    main()
