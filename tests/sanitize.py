@@ -1,8 +1,8 @@
 """The decode tests and mutated inputs, with every kernel built under AddressSanitizer and UndefinedBehaviorSanitizer.
 
-The sanitized extensions go to build/sanitize, never in place. PYTHONMALLOC=malloc matters as much as the sanitizer: pymalloc would
-put small buffers side by side in one arena, where an over-read is an ordinary read. The inputs of the fuzzer lie in blocks of exactly
-their size for the same reason.
+The sanitized extensions go to build/sanitize, never in place. PYTHONMALLOC=malloc matters as much as the sanitizer: pymalloc
+would put small buffers side by side in one arena, where an over-read is an ordinary read. The inputs of the fuzzer lie in blocks
+of exactly their size for the same reason.
 
     python tests/sanitize.py [-n INPUTS] [pytest arguments]
 """
@@ -38,8 +38,8 @@ def main() -> None:
     preload = ":".join(runtime(compiler, name) for name in ("libasan.so", "libubsan.so"))
 
     build = os.environ | {"FASTFETCH_SANITIZE": "1", "CC": compiler, "LDSHARED": f"{compiler} -shared"}
-    temporary = ROOT / "build" / "sanitize" / "tmp"
-    command = [sys.executable, "setup.py", "-q", "build", "--build-lib", LIBRARY, "--build-temp", temporary, "-j", str(os.cpu_count())]
+    folders = ["--build-lib", LIBRARY, "--build-temp", ROOT / "build" / "sanitize" / "tmp"]
+    command = [sys.executable, "setup.py", "-q", "build", *folders, "-j", str(os.cpu_count())]
     done = subprocess.run(command, cwd=ROOT, env=build, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         sys.exit(done.stdout + "\nthe sanitized build failed")
@@ -61,9 +61,8 @@ def main() -> None:
     if not where.startswith(str(LIBRARY)):
         sys.exit(f"the sanitized fastfetch in {LIBRARY} was not the one imported: {where!r}")
 
-    folders = [folder for folder in TESTS if (ROOT / folder).is_dir()]
-    paths = ["-o", f"pythonpath={LIBRARY} ."]
-    tests = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark", *paths, *folders, *arguments]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:benchmark", "-o", f"pythonpath={LIBRARY} ."]
+    tests = [sys.executable, "-P", "-m", "pytest", *options, *(t for t in TESTS if (ROOT / t).is_dir()), *arguments]
     fuzzer = [sys.executable, "-P", "tests/hostile/fuzz.py", str(inputs)]
     for step in (tests, fuzzer):
         code = subprocess.run(step, cwd=ROOT, env=run, check=False).returncode

@@ -1,8 +1,8 @@
 """Real Apache Kafka brokers on loopback, for the live tests and the end-to-end benchmarks.
 
-Needs Java 17 and, for the first run of a version, Maven: the jars are resolved through ``pom.xml`` beside this file (about 45 MB,
-once) and kept in ``$FASTFETCH_KAFKA_JARS`` or the user's cache folder. Nothing is installed, nothing listens beyond 127.0.0.1, and
-a cluster and its data are gone when its ``with`` block ends, also after a crash of the process that started it.
+Needs Java 17 and, for the first run of a version, Maven: the jars are resolved through ``pom.xml`` beside this file (about
+45 MB, once) and kept in ``$FASTFETCH_KAFKA_JARS`` or the user's cache folder. Nothing is installed, nothing listens beyond
+127.0.0.1, and a cluster and its data are gone when its ``with`` block ends.
 
     with KafkaCluster(folder, brokers=3) as cluster:
         cluster.bootstrap_servers        # "127.0.0.1:port,..."
@@ -52,7 +52,7 @@ def missing_tools(version: str = DEFAULT_VERSION) -> str | None:
     if found is None or int(found.group(1)) < 17:
         return f"a real broker needs Java 17 or later; `java -version` says {said.strip().splitlines()[:1]}"
     if not _jar_folder(version).is_dir() and shutil.which("mvn") is None:
-        return f"the jars of Kafka {version} are not in {_jar_folder(version).parent} yet, and there is no mvn on PATH to fetch them"
+        return f"Kafka {version} is not in {_jar_folder(version).parent} yet, and there is no mvn on PATH to fetch it"
     return None
 
 
