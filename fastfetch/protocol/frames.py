@@ -1,0 +1,177 @@
+"""Whole messages: size, header and body.
+
+    int32 size | request header v1: int16 api_key, int16 api_version, int32 correlation_id, nullable string client_id   | body
+               | request header v2: v1, then tagged fields; client_id keeps its int16 length                             |
+    int32 size | response header v0: int32 correlation_id                                                               | body
+               | response header v1: v0, then tagged fields                                                              |
+
+Flexible versions of an API use request header v2 and response header v1. ApiVersions answers with header v0 in every version, and
+with a *v0 body* where it refuses the version asked for (KIP-511): the client doesn't know yet what the broker speaks.
+
+What follows the last field of a *response* is ignored, as the Java client and others do: some services that speak Kafka's
+protocol may leave bytes there. In a *request* it is an error: requests are read by test brokers, which should find the client's
+mistakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from fastfetch.errors import ProtocolError, UnsupportedVersionError, UsageError
+from fastfetch.protocol import tables
+from fastfetch.protocol.codec import Malformed, Read, Reader, compile_reader
+from fastfetch.protocol.schema import Api
+from fastfetch.protocol.writer import Write, compile_writer, write_body, write_string
+
+__all__ = ["Request", "decode_request", "decode_response", "encode_request", "encode_response"]
+
+Buffer = bytes | bytearray | memoryview
+Direction = Literal["request", "response"]
+
+_UNSUPPORTED_VERSION = 35
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as a broker reads it.
+
+    `version` is what the client asked for. Of ApiVersions it may be one that this package doesn't know: then `body` is empty, and
+    the answer is error 35 in a v0 body (`encode_response` does that by itself).
+    """
+
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: dict[str, Any]
+
+
+@cache
+def _reader(api: Api, direction: Direction, version: int) -> Read:
+    return compile_reader(getattr(api, direction), version, api.is_flexible(version))
+
+
+@cache
+def _writer(api: Api, direction: Direction, version: int) -> Write:
+    return compile_writer(getattr(api, direction), version, api.is_flexible(version))
+
+
+def _check_version(api: Api, version: int) -> None:
+    if not api.knows(version):
+        raise UnsupportedVersionError(
+            f"{api.name} (api key {api.key}) v{version} is unknown to fastfetch, which speaks versions {api.min_version} to "
+            f"{api.max_version}"
+        )
+
+
+def _with_size(out: bytearray) -> bytes:
+    size = len(out) - 4
+    if size > 0x7FFFFFFF:
+        raise UsageError(f"a message of {size} bytes is too long for the protocol")
+    out[:4] = size.to_bytes(4, "big")
+    return bytes(out)
+
+
+def _int32(value: int) -> bytes:
+    if not -(2**31) <= value < 2**31:
+        raise UsageError(f"a correlation id is an int32, not {value}")
+    return value.to_bytes(4, "big", signed=True)
+
+
+def encode_request(api: Api, version: int, correlation_id: int, client_id: str | None, body: Mapping[str, Any]) -> bytes:
+    """The whole frame of a request, size in front.
+
+    Keys missing from `body` take the schema's defaults. Raises UsageError for an unknown key, a value that doesn't fit its field,
+    or a field that this version lacks and that may not be dropped; UnsupportedVersionError for a version that isn't in the table.
+    """
+    _check_version(api, version)
+    out = bytearray(4)
+    out += api.key.to_bytes(2, "big") + version.to_bytes(2, "big") + _int32(correlation_id)
+    label = f"{api.name} v{version} request"
+    write_body(lambda o, c: write_string(o, c["client_id"], flexible=False, nullable=True), out, {"client_id": client_id}, label)
+    if api.is_flexible(version):
+        out.append(0)
+    write_body(_writer(api, "request", version), out, body, label)
+    return _with_size(out)
+
+
+def encode_response(api: Api, version: int, correlation_id: int, body: Mapping[str, Any]) -> bytes:
+    """The whole frame of a response, size in front. Errors as in `encode_request`.
+
+    ApiVersions with error_code 35 is written as v0, whatever `version` says.
+    """
+    if api is tables.API_VERSIONS and body.get("error_code") == _UNSUPPORTED_VERSION:
+        version = 0
+    _check_version(api, version)
+    out = bytearray(4)
+    out += _int32(correlation_id)
+    if api.is_flexible(version) and api is not tables.API_VERSIONS:
+        out.append(0)
+    write_body(_writer(api, "response", version), out, body, f"{api.name} v{version} response")
+    return _with_size(out)
+
+
+def decode_response(api: Api, version: int, frame: Buffer) -> tuple[int, dict[str, Any]]:
+    """Correlation id and body of a response. `frame` starts after the size.
+
+    `records` fields are views of the frame, everything else is copied. An answer of ApiVersions that starts with error 35 is read
+    as v0. Raises ProtocolError, naming API, version and field, for bytes that don't fit the table.
+    """
+    _check_version(api, version)
+    r = Reader(memoryview(frame).cast("B"))
+    field = "correlation_id"
+    try:
+        correlation_id = r.int32()
+        field = ""
+        if api is tables.API_VERSIONS:
+            if r.left() >= 2 and bytes(r.data[r.at : r.at + 2]) == _UNSUPPORTED_VERSION.to_bytes(2, "big"):
+                version = 0
+        elif api.is_flexible(version):
+            field = "header's tagged fields"
+            r.skip_tags()
+            field = ""
+        body: dict[str, Any] = _reader(api, "response", version)(r)
+    except Malformed as bad:
+        if field:
+            bad.path.append(field)
+        raise ProtocolError(f"{api.name} v{version} response: {bad}; the frame has {r.end} bytes") from None
+    return correlation_id, body
+
+
+def decode_request(frame: Buffer) -> Request:
+    """Header and body of a request. `frame` starts after the size.
+
+    Raises ProtocolError for bytes that don't fit, and UnsupportedVersionError for an API or a version that isn't in the tables (a
+    broker then closes the connection), except ApiVersions, see `Request`.
+    """
+    r = Reader(memoryview(frame).cast("B"))
+    label, field = "request", "header"
+    try:
+        key, version, correlation_id = r.int16(), r.int16(), r.int32()
+        api = tables.BY_KEY.get(key)
+        if api is None:
+            raise UnsupportedVersionError(f"a request for api key {key}, v{version}: fastfetch has no table of it")
+        label = f"{api.name} v{version} request"
+        if not api.knows(version):
+            if api is not tables.API_VERSIONS:
+                _check_version(api, version)
+            return Request(api, version, correlation_id, None, {})
+        length = r.int16()
+        if length < -1:
+            raise Malformed(f"a client id length of {length}", r.at - 2)
+        at = r.take(max(length, 0))
+        client_id = None if length < 0 else str(r.data[at : at + length], "utf-8", "surrogateescape")
+        if api.is_flexible(version):
+            r.skip_tags()
+        field = ""
+        body: dict[str, Any] = _reader(api, "request", version)(r)
+        if r.at != r.end:
+            raise Malformed(f"{r.left()} bytes left over", r.at)
+    except Malformed as bad:
+        if field:
+            bad.path.append(field)
+        raise ProtocolError(f"{label}: {bad}; the frame has {r.end} bytes") from None
+    return Request(api, version, correlation_id, client_id, body)
