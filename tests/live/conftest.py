@@ -1,0 +1,197 @@
+"""A real Kafka broker for the session, and independent clients to produce to it and to read it back.
+
+Without Java or Maven these tests are skipped with one line that says what is missing; where CI is set they fail instead, because
+a green run that started no broker would say nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import fastfetch
+from tests.live.kafka_cluster import KafkaCluster, missing_tools
+
+HERE = Path(__file__).parent
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+SECONDS = 30  # how long anything here waits for a broker before it is a failure
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.live)
+
+
+@pytest.fixture(scope="session")
+def cluster_or_skip() -> None:
+    if reason := missing_tools():
+        if os.environ.get("CI"):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def cluster(cluster_or_skip: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    with KafkaCluster(tmp_path_factory.mktemp("kafka") / "cluster") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kafka(cluster: KafkaCluster) -> Kafka:
+    return Kafka(cluster)
+
+
+class Sent(NamedTuple):
+    """A record as it was given to the producer, with the offset that the broker gave it."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    timestamp: int = 0  # 0: the producer's clock
+    offset: int = -1
+
+
+class Kafka:
+    """The broker as the tests use it: topics, records in, records out through a client that is not ours."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self.cluster = cluster
+        self.servers = cluster.bootstrap_servers
+        self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 3})
+        self._numbers = itertools.count()
+
+    def topic(self, name: str = "topic", partitions: int = 1, **config: object) -> str:
+        """A new topic whose name nobody has used; config names with underscores for dots. Returns when it has leaders."""
+        unique = f"{name}.{next(self._numbers)}"
+        settings = {key.replace("_", "."): str(value) for key, value in config.items()}
+        self.admin.create_topics([NewTopic(unique, partitions, config=settings)])[unique].result(SECONDS)
+
+        def has_leaders() -> bool:
+            found = self.admin.list_topics(unique, timeout=SECONDS).topics[unique]
+            return len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values())
+
+        wait_for(has_leaders, f"leaders of {unique}")
+        return unique
+
+    def producer(self, codec: str = "none", **config: object) -> confluent_kafka.Producer:
+        settings: dict[str, object] = {
+            "bootstrap.servers": self.servers,
+            "compression.type": codec,
+            "linger.ms": 50,
+            "enable.idempotence": True,  # keeps the order within a partition when something is sent again
+            "log_level": 3,
+        }
+        return confluent_kafka.Producer(settings | {key.replace("_", "."): value for key, value in config.items()})
+
+    def produce(
+        self, topic: str, records: Sequence[Sent], *, partition: int = 0, codec: str = "none", batch: int = 0, **config: object
+    ) -> list[Sent]:
+        """Send all records and return them with their offsets. ``batch``: so many records a batch, 0 for as many as fit."""
+        if batch:
+            config.setdefault("batch_num_messages", batch)
+        producer = self.producer(codec, **config)
+        acknowledged = send(producer, topic, records, partition)
+        assert producer.flush(SECONDS) == 0, "not all records were acknowledged"
+        return acknowledged()
+
+    def consume(self, topic: str, *, partition: int = 0, isolation: str = "read_uncommitted") -> list[Sent]:
+        """Everything in a partition up to its end, read by librdkafka."""
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": "independent",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": isolation,
+                "auto.offset.reset": "earliest",
+                "check.crcs": True,
+                "log_level": 3,
+            }
+        )
+        consumer.assign([confluent_kafka.TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)])
+        found: list[Sent] = []
+        deadline = time.monotonic() + SECONDS
+        try:
+            while time.monotonic() < deadline:
+                message = consumer.poll(1)
+                if message is None:
+                    continue
+                if (error := message.error()) is not None:
+                    if error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                        return found
+                    raise confluent_kafka.KafkaException(error)
+                headers = [(key, value) for key, value in message.headers() or []]
+                found.append(Sent(message.key(), message.value(), headers, message.timestamp()[1], message.offset()))
+        finally:
+            consumer.close()
+        pytest.fail(f"librdkafka did not reach the end of {topic}-{partition} in {SECONDS} s")
+
+
+def send(producer: confluent_kafka.Producer, topic: str, records: Sequence[Sent], partition: int = 0) -> Callable[[], list[Sent]]:
+    """Hand records to a producer; the returned function gives them with their offsets once it has been flushed."""
+    offsets: dict[int, int] = {}
+
+    def delivered(index: int) -> Callable[[Any, Any], None]:
+        def callback(error: Any, message: Any) -> None:
+            assert error is None, error
+            offsets[index] = message.offset()
+
+        return callback
+
+    for index, record in enumerate(records):
+        arguments: dict[str, Any] = {"partition": partition, "on_delivery": delivered(index)}
+        if record.timestamp:
+            arguments["timestamp"] = record.timestamp
+        while True:
+            try:
+                producer.produce(topic, record.value, record.key, headers=list(record.headers), **arguments)
+                break
+            except BufferError:  # its queue is full
+                producer.poll(0.5)
+        producer.poll(0)
+    return lambda: [record._replace(offset=offsets[index]) for index, record in enumerate(records)]
+
+
+def read_to_end(consumer: fastfetch.Consumer, *partitions: fastfetch.TopicPartition) -> list[fastfetch.RecordBlock]:
+    """All blocks until each position is the end that the broker names.
+
+    By position: the last record + 1 never gets there where a transaction marker or a compacted tail is the last thing in the log.
+    """
+    ends = consumer.end_offsets(partitions)
+    blocks: list[fastfetch.RecordBlock] = []
+    deadline = time.monotonic() + SECONDS
+    while any(consumer.position(partition) < ends[partition] for partition in partitions):
+        blocks += consumer.poll_blocks(timeout_ms=200)
+        if time.monotonic() > deadline:
+            pytest.fail(f"at {[consumer.position(p) for p in partitions]} after {SECONDS} s, the ends are {ends}")
+    return blocks
+
+
+def poll_for_error(consumer: fastfetch.Consumer) -> None:
+    """Poll until something is raised; the caller says what it has to be."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        consumer.poll_blocks(timeout_ms=200)
+
+
+def sent(blocks: Iterable[fastfetch.RecordBlock]) -> list[Sent]:
+    """What blocks hold, in the form in which it was produced."""
+    return [Sent(r.key, r.value, r.headers, r.timestamp, r.offset) for block in blocks for r in block]
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
+    """Ask again until it holds; on a loaded machine nothing has a fixed time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {seconds} s for {what}")
+        time.sleep(0.05)

@@ -1,0 +1,119 @@
+"""Transactions of a real broker under both isolation levels, compared with what librdkafka hands out."""
+
+from __future__ import annotations
+
+import itertools
+
+import confluent_kafka
+import pytest
+
+import fastfetch
+from fastfetch import TopicPartition
+from tests.live.conftest import CODECS, SECONDS, Kafka, Sent, read_to_end, send, sent
+
+ISOLATIONS = ("read_uncommitted", "read_committed")
+
+
+def transactional(kafka: Kafka, codec: str, name: str) -> confluent_kafka.Producer:
+    producer = kafka.producer(codec, transactional_id=name, batch_num_messages=3)
+    producer.init_transactions(SECONDS)
+    return producer
+
+
+def read(kafka: Kafka, tp: TopicPartition, isolation: str) -> tuple[list[Sent], int]:
+    """The records, and the position when they had all been handed out."""
+    with fastfetch.Consumer(bootstrap_servers=kafka.servers, auto_offset_reset="earliest", isolation_level=isolation) as consumer:
+        consumer.assign([tp])
+        records = sent(read_to_end(consumer, tp))
+        return records, consumer.position(tp)
+
+
+@pytest.fixture(scope="module", params=CODECS)
+def interleaved(request: pytest.FixtureRequest, kafka: Kafka) -> tuple[TopicPartition, list[Sent], list[Sent]]:
+    """Two transactional producers and a plain one in one partition: (partition, all records, those not aborted)."""
+    codec: str = request.param
+    topic = kafka.topic(f"transactions-{codec}")
+    names = itertools.count()
+    everything: list[Sent] = []
+    kept: list[Sent] = []
+
+    def records(count: int) -> list[Sent]:
+        return [Sent(b"k", b"value %d" % next(names), [("h", b"x")], 1_700_000_000_000) for _ in range(count)]
+
+    first, second = (transactional(kafka, codec, f"{topic}-{name}") for name in "ab")
+    # Which of the two ends first, and how, in every order: the aborted list of one fetch then names overlapping ranges.
+    for first_commits, second_commits, first_ends_first in itertools.product((True, False), repeat=3):
+        first.begin_transaction()
+        second.begin_transaction()
+        parts = []
+        for producer, commits in (
+            (first, first_commits),
+            (second, second_commits),
+            (first, first_commits),
+            (second, second_commits),
+        ):
+            done = send(producer, topic, records(5))
+            producer.flush(SECONDS)
+            parts.append((done(), commits))
+        outside = kafka.produce(topic, records(2), codec=codec)
+        endings = [(first, first_commits), (second, second_commits)]
+        for producer, commits in endings if first_ends_first else reversed(endings):
+            (producer.commit_transaction if commits else producer.abort_transaction)(SECONDS)
+        everything += [record for part, _ in parts for record in part] + outside
+        kept += [record for part, commits in parts for record in part if commits] + outside
+    return TopicPartition(topic, 0), sorted(everything, key=lambda r: r.offset), sorted(kept, key=lambda r: r.offset)
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_each_isolation_level(kafka: Kafka, interleaved: tuple[TopicPartition, list[Sent], list[Sent]], isolation: str) -> None:
+    tp, everything, kept = interleaved
+    expected = everything if isolation == "read_uncommitted" else kept
+    assert kafka.consume(tp.topic, isolation=isolation) == expected, "the test's own account is wrong"
+    records, position = read(kafka, tp, isolation)
+    assert records == expected
+    # The last thing in the log is a marker, which takes an offset and is never handed out.
+    assert position > everything[-1].offset + 1
+
+
+def test_a_read_from_the_middle_of_an_aborted_transaction(
+    kafka: Kafka, interleaved: tuple[TopicPartition, list[Sent], list[Sent]]
+) -> None:
+    """The aborted list of a fetch covers its own range: a transaction that began below the position must still be recognised."""
+    tp, everything, kept = interleaved
+    with fastfetch.Consumer(
+        bootstrap_servers=kafka.servers, auto_offset_reset="earliest", isolation_level="read_committed"
+    ) as consumer:
+        consumer.assign([tp])
+        for start in [record.offset for record in everything][:: len(everything) // 8]:
+            consumer.seek(tp, start)
+            assert sent(read_to_end(consumer, tp)) == [record for record in kept if record.offset >= start]
+
+
+def test_an_open_transaction_holds_back_what_follows(kafka: Kafka) -> None:
+    topic = kafka.topic("open")
+    tp = TopicPartition(topic, 0)
+    before = kafka.produce(topic, [Sent(b"k", b"before", [], 5)])
+    producer = transactional(kafka, "lz4", topic)
+    producer.begin_transaction()
+    pending = send(producer, topic, [Sent(b"k", b"pending", [], 6)])
+    producer.flush(SECONDS)
+    after = kafka.produce(topic, [Sent(b"k", b"after", [], 7)])
+
+    assert read(kafka, tp, "read_uncommitted")[0] == before + pending() + after
+    records, position = read(kafka, tp, "read_committed")
+    assert records == before
+    assert position == 1  # the last stable offset
+
+    producer.commit_transaction(SECONDS)
+    assert read(kafka, tp, "read_committed")[0] == before + pending() + after
+
+
+def test_a_partition_with_nothing_but_an_aborted_transaction(kafka: Kafka) -> None:
+    """No record is handed out and the position still arrives at the end; a reader that counts records waits for ever."""
+    topic = kafka.topic("aborted")
+    producer = transactional(kafka, "zstd", topic)
+    producer.begin_transaction()
+    send(producer, topic, [Sent(b"k", b"v", [], 5)] * 20)
+    producer.flush(SECONDS)
+    producer.abort_transaction(SECONDS)
+    assert read(kafka, TopicPartition(topic, 0), "read_committed") == ([], 21)
