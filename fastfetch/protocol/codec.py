@@ -3,8 +3,8 @@
 A message comes from a peer that may be hostile. The rules, and where they hold:
 
 - `Reader` alone touches bytes. It compares by subtraction, and everything it hands out lies inside the frame.
-- A count is compared with the bytes left divided by the smallest encoding of one element, before anything is allocated. Beyond
-  that, one message may hold MAX_STRUCTS structs: a struct of 4 wire bytes becomes a dict of some 200.
+- A count is compared with the bytes left divided by the smallest encoding of one element, before anything is allocated. Python
+  objects are larger than what they are read from (a struct of 7 bytes becomes a dict of some 500), so there is also a BUDGET.
 - An unknown tagged field of good size is skipped (KIP-482): a broker may add one without a new version. Order and repetition of
   tags are not checked, as in the Java client; of a repeated one the last counts. A known one must fill its size exactly.
 - Error codes are numbers here. What they mean is for the caller to know, or not.
@@ -21,16 +21,20 @@ of ten thousand partitions costs tens of milliseconds, not hundreds.
 from __future__ import annotations
 
 import struct
-from array import array
 from collections.abc import Callable
 from typing import Any
 
 from fastfetch.protocol.schema import FIXED_TYPES, Field, Fields
 
-__all__ = ["MAX_STRUCTS", "Malformed", "Read", "Reader", "compile_reader", "smallest_struct"]
+__all__ = ["BUDGET", "Malformed", "Read", "Reader", "compile_reader", "smallest_struct"]
 
-MAX_STRUCTS = 2_000_000
-"""Structs in arrays of one message. A cluster of Kafka's own upper design size has that many partitions."""
+BUDGET = 1 << 24
+"""What the elements of all arrays of one message may cost, in units of about 64 bytes of Python objects: roughly 1 GiB.
+
+Metadata of a million partitions with three replicas each stays below it."""
+
+# A dict with its values, a str, an int.
+_STRUCT_COST, _STRING_COST, _FIXED_COST = 8, 2, 1
 
 Read = Callable[["Reader"], Any]
 ReadStep = Callable[["Reader", dict[str, Any]], None]
@@ -53,13 +57,13 @@ class Malformed(Exception):  # noqa: N818 - internal; callers see ProtocolError
 class Reader:
     """A cursor over one frame: `at` is the next byte, `end` the first one that isn't ours."""
 
-    __slots__ = ("at", "data", "end", "structs")
+    __slots__ = ("at", "budget", "data", "end")
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.at = 0
         self.end = len(data)
-        self.structs = MAX_STRUCTS
+        self.budget = BUDGET
 
     def left(self) -> int:
         return self.end - self.at
@@ -87,6 +91,9 @@ class Reader:
     def uvarint(self) -> int:
         """An unsigned varint of at most 32 bits."""
         at, data = self.at, self.data
+        if at < self.end and data[at] < 0x80:  # nearly always
+            self.at = at + 1
+            return data[at]
         value = 0
         for shift in (0, 7, 14, 21, 28):
             if at >= self.end:
@@ -106,12 +113,12 @@ class Reader:
         return self.uvarint() - 1
 
     def sub(self, size: int) -> Reader:
-        """A reader of the next `size` bytes only; this one passes over them. The struct budget moves with `join`."""
+        """A reader of the next `size` bytes only; this one passes over them. The caller takes back what is left of the budget."""
         at = self.take(size)
         inner = Reader(self.data)
         inner.at = at
         inner.end = at + size
-        inner.structs = self.structs
+        inner.budget = self.budget
         return inner
 
     def skip_tags(self) -> None:
@@ -162,8 +169,8 @@ def _bytes_reader(flexible: bool, nullable: bool, view: bool) -> Read:
     return read
 
 
-def _count(r: Reader, flexible: bool, nullable: bool, smallest: int) -> int:
-    """Elements of an array, proved to fit into the bytes left; -1 is null."""
+def _count(r: Reader, flexible: bool, nullable: bool, smallest: int, cost: int) -> int:
+    """Elements of an array, proved to fit into the bytes left and the budget; -1 is null."""
     at = r.at
     count = r.compact_length() if flexible else r.int32()
     if count < 0:
@@ -172,37 +179,34 @@ def _count(r: Reader, flexible: bool, nullable: bool, smallest: int) -> int:
         raise Malformed("null where null isn't allowed" if count == -1 else f"a count of {count}", at)
     if count > r.left() // smallest:
         raise Malformed(f"a count of {count} needs at least {count * smallest} bytes, {r.left()} left", at)
+    r.budget -= count * cost
+    if r.budget < 0:
+        raise Malformed(f"a count of {count} makes the message larger in memory than a client should have to bear", at)
     return count
 
 
 def _fixed_array_reader(code: str, flexible: bool, nullable: bool) -> Read:
+    # Replica lists are short and come by the ten thousand.
+    plans = [struct.Struct(f">{count}{code}").unpack_from for count in range(8)]
     size = struct.calcsize(">" + code)
 
     def read(r: Reader) -> list[Any] | None:
-        count = _count(r, flexible, nullable, size)
+        count = _count(r, flexible, nullable, size, _FIXED_COST)
         if count < 0:
             return None
         at = r.take(count * size)
-        if code == "i" and count > 64:
-            # struct would build a tuple of the same length first; replica lists are short and take the other way.
-            numbers = array("i", r.data[at : at + count * size].tobytes())
-            if struct.pack("=h", 1) != struct.pack(">h", 1):
-                numbers.byteswap()
-            return numbers.tolist()
+        if count < len(plans):
+            return list(plans[count](r.data, at))
         return list(struct.unpack_from(f">{count}{code}", r.data, at))
 
     return read
 
 
-def _array_reader(read_one: Read, flexible: bool, nullable: bool, smallest: int, of_structs: bool) -> Read:
+def _array_reader(read_one: Read, flexible: bool, nullable: bool, smallest: int, cost: int) -> Read:
     def read(r: Reader) -> list[Any] | None:
-        count = _count(r, flexible, nullable, smallest)
+        count = _count(r, flexible, nullable, smallest, cost)
         if count < 0:
             return None
-        if of_structs:
-            r.structs -= count
-            if r.structs < 0:
-                raise Malformed(f"more than {MAX_STRUCTS} structs in one message", r.at)
         out: list[Any] = []
         try:
             for _ in range(count):
@@ -233,8 +237,8 @@ def _value_reader(f: Field, version: int, flexible: bool) -> Read:
             return _fixed_array_reader(FIXED_TYPES[f.element], flexible, nullable)
         if f.element == "struct":
             read_one, smallest = compile_reader(f.fields, version, flexible), smallest_struct(f.fields, version, flexible)
-            return _array_reader(read_one, flexible, nullable, smallest, True)
-        return _array_reader(_string_reader(flexible, False), flexible, nullable, 1 if flexible else 2, False)
+            return _array_reader(read_one, flexible, nullable, smallest, _STRUCT_COST)
+        return _array_reader(_string_reader(flexible, False), flexible, nullable, 1 if flexible else 2, _STRING_COST)
     if f.type == "struct":
         read_struct = compile_reader(f.fields, version, flexible)
         return _nullable_struct_reader(read_struct) if nullable else read_struct
@@ -323,7 +327,7 @@ def _tags_step(fields: Fields, version: int) -> ReadStep:
                 label, read = known[tag]
                 inner = r.sub(size)
                 out[label] = read(inner)
-                r.structs = inner.structs
+                r.budget = inner.budget
                 if inner.at != inner.end:
                     raise Malformed(f"{inner.left()} of the tagged field's {size} bytes left over", inner.at)
         except Malformed as bad:
