@@ -1,0 +1,183 @@
+"""Record sets for the benchmarks: the `records` bytes of one partition of a fetch response, the same on every machine.
+
+What was chosen, because it decides the figures:
+
+- A batch is closed at 16 KiB of *uncompressed* records, the Java producer's default `batch.size`. (With compression on, that
+  producer packs until it expects 16 KiB of compressed bytes: larger batches, easier for a decoder.) Sets with "5 a batch" are
+  closed after five records, as a producer without `linger.ms` writes them.
+- Batches come from fastfetch.testing, which writes what the Java client writes: lz4 as one frame of independent 64 KiB blocks
+  without sizes or checksums; zstd level 3 streamed without a content size; gzip level 6; snappy framed in 32 KiB chunks.
+- JSON is an event of about 200 bytes with a key of 8 bytes; its fields are drawn from distributions like those of a web shop.
+  The 100-byte values are lines of a metrics agent, the 1 KB values random letters; both without keys, as most such topics.
+- A response has 4 MiB of uncompressed records or, for the figure with two threads, 16 MiB on the wire.
+  Random numbers come from a seed; a set is cached in out/ under a hash of this file.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import pickle
+import random
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import cramjam
+
+from fastfetch.testing.batches import encode_batch, encode_records, rebase
+
+__all__ = ["CORPORA", "OUT", "Corpus", "corpus", "json_values", "wire_corpus"]
+
+OUT = Path(__file__).resolve().parent / "out"
+BATCH_BYTES = 16384
+RESPONSE_BYTES = 4 << 20
+FIRST_TIMESTAMP_MS = 1_700_000_000_000
+RECORD_OVERHEAD = 12  # what a record costs beside key and value, near enough to decide when a batch is full
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One set. `records` and `batches` are counts, `inflated` the bytes of all records without batch headers."""
+
+    name: str
+    title: str
+    codec: str
+    data: bytes
+    records: int
+    batches: int
+    inflated: int
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    title: str
+    values: Callable[[random.Random], Iterator[tuple[bytes | None, bytes]]]
+    codec: str
+    per_batch: int | None = None
+
+
+def _json(rng: random.Random) -> Iterator[tuple[bytes | None, bytes]]:
+    countries = ["DE", "FR", "US", "US", "US", "GB", "JP", "BR", "IN", "IN"]
+    events = ["page_view", "page_view", "page_view", "page_view", "add_to_cart", "search", "checkout", "login"]
+    moment = FIRST_TIMESTAMP_MS
+    while True:
+        moment += rng.randrange(4)
+        user = int(rng.paretovariate(0.6)) % 1_000_000
+        event = {
+            "id": f"{rng.getrandbits(48):012x}",
+            "ts": moment,
+            "user": user,
+            "event": rng.choice(events),
+            "path": f"/shop/{rng.choice(('shoes', 'books', 'garden', 'music', 'toys'))}/{int(rng.paretovariate(0.8)) % 100_000}",
+            "country": rng.choice(countries),
+            "device": rng.choice(("ios", "android", "web")),
+            "amount": round(rng.expovariate(0.02), 2),
+            "session": f"{rng.getrandbits(32):08x}",
+            "currency": rng.choice(("EUR", "USD", "USD", "GBP")),
+            "version": rng.choice(("2.14.3", "2.14.2")),
+            "ok": rng.random() < 0.98,
+        }
+        yield b"u%07d" % user, json.dumps(event, separators=(",", ":")).encode()
+
+
+def _metrics(rng: random.Random) -> Iterator[tuple[bytes | None, bytes]]:
+    hosts = [f"web-{n:03d}.eu-west-1" for n in range(40)]
+    names = ["cpu.user", "cpu.system", "mem.used", "disk.read", "disk.write", "net.in", "net.out"]
+    moment = FIRST_TIMESTAMP_MS
+    while True:
+        moment += 1
+        for name in names:
+            line = f"agent=7 host={rng.choice(hosts)} metric={name} env=production value={rng.randrange(1000)} ts={moment}"
+            yield None, line.encode().ljust(100)[:100]
+
+
+def _letters(rng: random.Random) -> Iterator[tuple[bytes | None, bytes]]:
+    alphabet = bytes(65 + n % 26 for n in range(256))
+    while True:
+        yield None, rng.randbytes(1024).translate(alphabet)
+
+
+_RECIPES = {
+    "json-none": _Recipe("JSON ~200 B, uncompressed", _json, "none"),
+    "json-lz4": _Recipe("JSON ~200 B, lz4", _json, "lz4"),
+    "json-zstd": _Recipe("JSON ~200 B, zstd", _json, "zstd"),
+    "100b-lz4": _Recipe("100 B values, lz4", _metrics, "lz4"),
+    "1kb-none": _Recipe("1 KB values, uncompressed", _letters, "none"),
+    "json-none-5": _Recipe("JSON, uncompressed, 5 a batch", _json, "none", 5),
+    "json-lz4-5": _Recipe("JSON, lz4, 5 a batch", _json, "lz4", 5),
+    "json-gzip": _Recipe("JSON ~200 B, gzip", _json, "gzip"),
+    "json-snappy": _Recipe("JSON ~200 B, snappy", _json, "snappy"),
+}
+CORPORA = tuple(_RECIPES)
+
+
+def json_values(count: int) -> Iterator[tuple[bytes | None, bytes]]:
+    """The first `count` (key, value) pairs of the JSON sets, for a producer."""
+    pairs = _json(random.Random(1))
+    return (next(pairs) for _ in range(count))
+
+
+def _snappy_java(data: bytes) -> bytes:
+    # The C library's matches; the encoder's own compressor is plain Python and looks for fewer.
+    chunks = [bytes(cramjam.snappy.compress_raw(data[at : at + 32768])) for at in range(0, len(data), 32768)]
+    return b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(chunk)) + chunk for chunk in chunks)
+
+
+def _build(name: str) -> Corpus:
+    recipe = _RECIPES[name]
+    rng = random.Random(1)
+    pairs = recipe.values(rng)
+    batches: list[bytes] = []
+    offset = inflated = 0
+    moment = FIRST_TIMESTAMP_MS
+    while inflated < RESPONSE_BYTES:
+        rows: list[tuple[bytes | None, bytes, int]] = []
+        size = 0
+        while len(rows) < recipe.per_batch if recipe.per_batch else size < BATCH_BYTES:
+            moment += (offset + len(rows)) & 1
+            key, value = next(pairs)
+            rows.append((key, value, moment))
+            size += len(key or b"") + len(value) + RECORD_OVERHEAD
+        payload = encode_records(rows)[0]
+        batches.append(
+            encode_batch(
+                rows,
+                base_offset=offset,
+                codec=recipe.codec,
+                leader_epoch=0,
+                compressor=_snappy_java if recipe.codec == "snappy" else None,
+            )
+        )
+        offset += len(rows)
+        inflated += len(payload)
+    return Corpus(name, recipe.title, recipe.codec, b"".join(batches), offset, len(batches), inflated)
+
+
+@functools.cache
+def corpus(name: str) -> Corpus:
+    """The set called `name`, one of CORPORA; from out/ if it was made before."""
+    version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    path = OUT / f"{name}-{version}.pickle"
+    if path.exists():
+        return Corpus(*pickle.loads(path.read_bytes()))
+    made = _build(name)
+    OUT.mkdir(exist_ok=True)
+    for old in OUT.glob(f"{name}-????????????.pickle"):
+        old.unlink()
+    path.write_bytes(pickle.dumps(tuple(vars(made).values())))
+    return made
+
+
+@functools.cache
+def wire_corpus(name: str, wire_bytes: int) -> Corpus:
+    """`corpus(name)` repeated until it fills `wire_bytes` on the wire, offsets going on."""
+    unit = corpus(name)
+    times = -(-wire_bytes // len(unit.data))
+    return Corpus(
+        f"{name}-{wire_bytes >> 20}M", unit.title, unit.codec,
+        b"".join(rebase(unit.data, turn * unit.records) for turn in range(times)),
+        unit.records * times, unit.batches * times, unit.inflated * times,
+    )  # fmt: skip

@@ -1,0 +1,187 @@
+"""Every figure that fastfetch promises, measured and compared with its bound: `make bench`, or
+
+    python -m bench.figures [--only decode --only bombs ...] [--report-only] [--quick]
+
+One table on stdout, the same with all samples in out/figures.json. Exit status 1 if a bound does not hold, unless --report-only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+
+import click
+
+import fastfetch
+from bench import bombs, e2e
+from bench.corpus import OUT, Corpus, corpus, wire_corpus
+from bench.floor import Floor, crc_name, floor_codecs
+from bench.measure import Figure, Samples, alternate, difference_figure, ratio_figure, skipped, table
+from bench.peers import aiokafka_records, kafka_python_records
+
+# name of the set: (against the floor at most, against aiokafka at least); None: shown without a bound.
+DECODE_BOUNDS: dict[str, tuple[float | None, float | None]] = {
+    "json-none": (1.2, 6.0),
+    "json-lz4": (1.2, 2.5),
+    "json-zstd": (1.2, 1.8),
+    "100b-lz4": (1.2, 2.5),
+    "1kb-none": (1.2, 6.0),
+    "json-none-5": (1.5, 6.0),
+    "json-lz4-5": (1.5, 2.5),
+    "json-gzip": (None, None),
+    "json-snappy": (None, None),
+}
+OBJECT_SETS = ("json-none", "json-lz4", "json-zstd", "100b-lz4")
+OBJECT_BOUNDS = {"values()": 40.0, "records()": 80.0}  # ns per record above the floor
+THREAD_BOUNDS = {"json-zstd": 1.7, "json-lz4": 1.5}
+THREAD_RESPONSE_BYTES = 16 << 20
+
+Scale = Callable[[int], int]
+
+
+def _checked(data: Corpus) -> bytes:
+    """The bytes, after one decode whose columns were compared with the floor's: a floor that did less would be no floor."""
+    decoded = fastfetch.decode(data.data)
+    decoded.raise_for_error()
+    if len(decoded) != data.records:
+        raise RuntimeError(f"{data.name}: {len(decoded)} of {data.records} records")
+    if data.codec in floor_codecs():
+        Floor(data).compare(decoded.blocks)
+    return data.data
+
+
+def decode_figures(scale: Scale) -> list[Figure]:
+    """One thread, bytes to columns: against the floor, against aiokafka, and kafka-python beside them."""
+    against_floor: list[Figure] = []
+    against_peer: list[Figure] = []
+    beside: list[Figure] = []
+    for name, (at_most, at_least) in DECODE_BOUNDS.items():
+        data = corpus(name)
+        raw = _checked(data)
+        quick: dict[str, Callable[[], object]] = {"fastfetch": partial(fastfetch.decode, raw)}
+        if data.codec in floor_codecs():
+            quick["floor"] = Floor(data)
+            samples = alternate(quick, data.records, rounds=scale(61))
+            against_floor.append(ratio_figure("floor", data.title, samples, "fastfetch", "floor", "<=", at_most))
+        elif at_most is not None:
+            against_floor.append(skipped("floor", data.title, f"the C library for {data.codec} is not on this machine"))
+        quick.pop("floor", None)
+        samples = alternate(quick | {"aiokafka": partial(aiokafka_records.decode, raw)}, data.records, rounds=scale(15))
+        against_peer.append(ratio_figure("aiokafka", data.title, samples, "aiokafka", "fastfetch", ">=", at_least))
+        if name in OBJECT_SETS:
+            samples = alternate(
+                quick | {"kafka-python": partial(kafka_python_records.decode, raw)},
+                data.records,
+                rounds=scale(5),
+                warmups=1,
+            )
+            beside.append(ratio_figure("kafka-python", data.title, samples, "kafka-python", "fastfetch", ">=", None))
+    return against_floor + against_peer + beside
+
+
+def _values(raw: bytes) -> None:
+    for block in fastfetch.decode(raw).blocks:
+        block.values()
+
+
+def _records(raw: bytes) -> None:
+    for block in fastfetch.decode(raw).blocks:
+        block.records()
+
+
+def object_figures(scale: Scale) -> list[Figure]:
+    """Decode and make Python objects of every record, less the floor."""
+    out = []
+    for name in OBJECT_SETS:
+        data = corpus(name)
+        if data.codec not in floor_codecs():
+            out.append(skipped("objects", data.title, f"the C library for {data.codec} is not on this machine"))
+            continue
+        raw = _checked(data)
+        contenders: dict[str, Callable[[], object]] = {
+            "floor": Floor(data),
+            "values()": partial(_values, raw),
+            "records()": partial(_records, raw),
+        }
+        samples = alternate(contenders, data.records, rounds=scale(31))
+        for call, bound in OBJECT_BOUNDS.items():
+            title = f"{call} less floor: {data.title}"
+            out.append(difference_figure("objects", title, samples, call, "floor", "<=", bound))
+    return out
+
+
+def thread_figures(scale: Scale) -> list[Figure]:
+    """One response of 16 MiB on the wire, decoded by one thread and by two."""
+    out = []
+    for name, bound in THREAD_BOUNDS.items():
+        data = wire_corpus(name, THREAD_RESPONSE_BYTES)
+        title = f"{data.title}, two threads over one"
+        if (os.cpu_count() or 1) < 2:
+            out.append(skipped("threads", title, "this machine has one core"))
+            continue
+        raw = data.data
+        if len(fastfetch.decode(raw, threads=2)) != data.records:
+            raise RuntimeError(f"{data.name}: records are missing with two threads")
+        contenders: dict[str, Callable[[], object]] = {
+            "one": partial(fastfetch.decode, raw, threads=1),
+            "two": partial(fastfetch.decode, raw, threads=2),
+        }
+        samples: Samples = alternate(contenders, data.records, rounds=scale(21))
+        out.append(ratio_figure("threads", title, samples, "one", "two", ">=", bound))
+    return out
+
+
+GROUPS: dict[str, Callable[[Scale], list[Figure]]] = {
+    "decode": decode_figures,
+    "objects": object_figures,
+    "threads": thread_figures,
+    "bombs": lambda _: bombs.figures(),
+    "e2e": lambda scale: e2e.figures(scale(e2e.ROUNDS)),
+}
+
+
+def _surroundings() -> dict[str, object]:
+    return {
+        "fastfetch": fastfetch.build_info(),
+        "floor_crc": crc_name(),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "taken": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+@click.command()
+@click.option(
+    "--only", multiple=True, type=click.Choice(list(GROUPS)), help="Measure only this group; may be given several times."
+)
+@click.option("--report-only", is_flag=True, help="Exit with 0 even if a bound does not hold.")
+@click.option("--quick", is_flag=True, help="A third of the rounds: for a look, not for a verdict.")
+def main(only: tuple[str, ...], report_only: bool, quick: bool) -> None:
+    """Measure fastfetch against its figures and print one table."""
+    figures: list[Figure] = []
+    begun = time.monotonic()
+    for name, take in GROUPS.items():
+        if only and name not in only:
+            continue
+        print(f"measuring {name} …", file=sys.stderr, flush=True)
+        figures += take((lambda rounds: max(3, rounds // 3)) if quick else (lambda rounds: rounds))
+    print(table(figures))
+    missed = [figure for figure in figures if figure.met is False]
+    bounded = [figure for figure in figures if figure.met is not None]
+    print(f"\n{len(bounded) - len(missed)} of {len(bounded)} figures met in {time.monotonic() - begun:.0f} s")
+    OUT.mkdir(exist_ok=True)
+    report = {"surroundings": _surroundings(), "figures": [figure.as_json() for figure in figures]}
+    (OUT / "figures.json").write_text(json.dumps(report, indent=1, default=str))
+    if missed and not report_only:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

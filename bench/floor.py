@@ -1,0 +1,123 @@
+"""Builds floor.c, loads it, and keeps its buffers.
+
+The buffers are allocated once per data set and written before the first round, so the floor never pays for a page fault. That is
+deliberate: the floor is the work itself, with memory for free.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import hashlib
+import os
+import shlex
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bench.corpus import OUT, Corpus
+from fastfetch import RecordBlock
+
+__all__ = ["ALL", "CRC", "INFLATE", "WALK", "Floor", "crc_name", "floor_codecs"]
+
+CRC, INFLATE, WALK = 1, 2, 4
+ALL = CRC | INFLATE | WALK
+
+_SOURCE = Path(__file__).with_name("floor.c")
+_FLAGS = ["-O3", "-shared", "-fPIC", "-std=gnu99", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
+_COLUMNS = (
+    ("offsets", np.int64), ("timestamps", np.int64), ("key_starts", np.int32), ("key_lengths", np.int32),
+    ("value_starts", np.int32), ("value_lengths", np.int32), ("header_counts", np.int32),
+)  # fmt: skip
+_PROBLEMS = {
+    -1: "bad frame",
+    -2: "bad CRC",
+    -3: "codec without a library",
+    -4: "cannot inflate",
+    -5: "bad record",
+    -6: "buffers too small",
+}
+
+
+class _CColumns(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_void_p) for name, _ in _COLUMNS)
+
+
+def _load() -> tuple[ctypes.CDLL, int]:
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    version = hashlib.sha256(_SOURCE.read_bytes() + " ".join(compiler + _FLAGS).encode()).hexdigest()[:12]
+    path = OUT / f"floor-{version}.so"
+    if not path.exists():
+        OUT.mkdir(exist_ok=True)
+        fresh = path.with_suffix(f".{os.getpid()}")
+        subprocess.run([*compiler, *_FLAGS, str(_SOURCE), "-o", str(fresh), "-ldl"], check=True)
+        fresh.rename(path)  # another process may be building it too
+    library = ctypes.CDLL(str(path))
+    library.floor_crc_name.restype = ctypes.c_char_p
+    library.floor_decode.restype = ctypes.c_int64
+    library.floor_decode.argtypes = [
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(_CColumns),
+        ctypes.c_int64, ctypes.c_int,
+    ]  # fmt: skip
+    names = (ctypes.util.find_library(name) or f"lib{name}.so.1" for name in ("lz4", "zstd", "z"))
+    return library, library.floor_open(*(name.encode() for name in names))
+
+
+_library, _found = _load()
+
+
+def crc_name() -> str:
+    """Which CRC-32C the floor was built with."""
+    return str(_library.floor_crc_name().decode())
+
+
+def floor_codecs() -> set[str]:
+    """The codecs that have a floor here: their C library is on this machine."""
+    return {"none"} | {name for bit, name in enumerate(("lz4", "zstd", "gzip")) if _found >> bit & 1}
+
+
+class Floor:
+    """The floor for one data set: calling it decodes the whole set into the same warm buffers."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._data = np.frombuffer(corpus.data, np.uint8)  # keeps the bytes alive and gives their address
+        self.arena = np.zeros(corpus.inflated + 65536 if corpus.codec != "none" else 1, np.uint8)
+        self.columns = {name: np.zeros(corpus.records, dtype) for name, dtype in _COLUMNS}
+        self._c = _CColumns(*(column.ctypes.data for column in self.columns.values()))
+        self._arguments = (self._data.ctypes.data, len(corpus.data), self.arena.ctypes.data, len(self.arena),
+                           ctypes.byref(self._c), corpus.records)  # fmt: skip
+        for array in self._buffers():
+            array.fill(1)  # zeros() alone would leave the pages to the first round
+        if self() != corpus.records:
+            raise RuntimeError(f"the floor found fewer than the {corpus.records} records of {corpus.name}")
+
+    def _buffers(self) -> Iterator[np.ndarray]:
+        yield self.arena
+        yield from self.columns.values()
+
+    def __call__(self, stages: int = ALL) -> int:
+        """Decode, or do only some stages (CRC | INFLATE | WALK); returns the number of records, RuntimeError on bad bytes."""
+        count = int(_library.floor_decode(*self._arguments, stages))
+        if count < 0:
+            raise RuntimeError(f"the floor refused the data: {_PROBLEMS[count]}")
+        return count
+
+    def compare(self, blocks: Iterable[RecordBlock]) -> None:
+        """Raise RuntimeError unless the floor's columns say the same as those of decoded blocks."""
+        self()
+        row = 0
+        for block in blocks:
+            rows = slice(row, row + len(block))
+            for name in ("offsets", "timestamps", "key_lengths", "value_lengths", "header_counts"):
+                if not np.array_equal(self.columns[name][rows], getattr(block, name)):
+                    raise RuntimeError(f"the floor and the decoder disagree about {name} from record {row} on")
+            # Starts count from different places: a block may begin in the middle of the response, or have its own arena.
+            for name in ("key_starts", "value_starts"):
+                mine, theirs = self.columns[name][rows].astype(np.int64), getattr(block, name).astype(np.int64)
+                if not np.array_equal(np.diff(mine), np.diff(theirs)):
+                    raise RuntimeError(f"the floor and the decoder disagree about {name} from record {row} on")
+            row += len(block)
+        if row != len(self.columns["offsets"]):
+            raise RuntimeError(f"the decoder found {row} records, the floor {len(self.columns['offsets'])}")
