@@ -44,4 +44,5 @@ def test_reading_over_what_the_cleaner_left(kafka: Kafka, codec: str) -> None:
         # Between holes too: a position that no record has any more. The fetch returns the batch around it or the next one.
         for start in (1, 150, survivors[0].offset - 1, survivors[0].offset + 1):
             consumer.seek(tp, start)
-            assert [r.offset for r in sent(read_to_end(consumer, tp))] == [r.offset for r in read if r.offset >= start]
+            found = [record for record in sent(read_to_end(consumer, tp)) if record.key != b"roll"]
+            assert found == [record for record in survivors if record.offset >= start]

@@ -1,0 +1,89 @@
+"""A user's program, type-checked with `mypy --strict` against the installed wheel; it is never run.
+
+A line marked `# error:` has to be refused by the checker. `assert_type` pins what a name is: a signature that decays to Any fails.
+"""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import fastfetch
+import numpy as np
+import numpy.typing as npt
+from fastfetch import Consumer, OffsetAndMetadata, OffsetAndTimestamp, Record, RecordBlock, TopicPartition
+from fastfetch.errors import BrokerError, CorruptBatchError, FastFetchError
+
+
+def decoding(data: bytes | bytearray | memoryview) -> int:
+    decoded = fastfetch.decode(data, position=3, isolation="read_committed", aborted=[(7, 0)], threads=2)
+    assert_type(decoded.blocks, list[RecordBlock])
+    assert_type(decoded.next_offset, int | None)
+    assert_type(decoded.error, CorruptBatchError | None)
+    assert_type(decoded.consumed, int)
+    decoded.raise_for_error()
+    for block in decoded.blocks:
+        assert_type(block.offsets, npt.NDArray[np.int64])
+        assert_type(block.timestamps, npt.NDArray[np.int64])
+        assert_type(block.timestamp_types, npt.NDArray[np.int8])
+        assert_type(block.value_starts, npt.NDArray[np.int32])
+        assert_type(block.values(), list[bytes | None])
+        assert_type(block.headers(), list[list[tuple[str, bytes | None]]])
+        assert_type(block.records(), list[Record])
+        assert_type(block.data, memoryview)
+        assert_type(block[0], Record)
+        assert_type(block[1:], RecordBlock)
+        assert_type(block.detach(), RecordBlock)
+        assert_type(block.next_offset, int)
+        for record in block:
+            assert_type(record.offset, int)
+            assert_type(record.value, bytes | None)
+            assert_type(record.headers, list[tuple[str, bytes | None]])
+    return len(decoded)
+
+
+def consuming() -> None:
+    tp = TopicPartition("orders", 0)
+    with Consumer(bootstrap_servers="127.0.0.1:9092", group_id="g", auto_offset_reset="earliest") as consumer:
+        consumer.assign([tp])
+        consumer.seek(tp, 17)
+        assert_type(consumer.position(tp), int)
+        assert_type(consumer.poll(timeout_ms=100), dict[TopicPartition, list[Record]])
+        assert_type(consumer.poll_blocks(timeout_ms=100, max_records=10), list[RecordBlock])
+        for block in consumer.blocks():
+            assert_type(block, RecordBlock)
+        for record in consumer:
+            assert_type(record, Record)
+        consumer.commit()
+        consumer.commit({tp: 18})
+        consumer.commit({tp: OffsetAndMetadata(18, "note")})
+        assert_type(consumer.end_offsets([tp]), dict[TopicPartition, int])
+        assert_type(consumer.beginning_offsets([tp]), dict[TopicPartition, int])
+
+
+def errors(error: FastFetchError) -> str:
+    if isinstance(error, CorruptBatchError):
+        assert_type(error.next_offset, int | None)
+        return f"{error.topic} {error.kind}"
+    if isinstance(error, BrokerError):
+        assert_type(error.code, int)
+        assert_type(error.retriable, bool)
+    return str(error)
+
+
+def values(found: OffsetAndTimestamp, tp: TopicPartition) -> None:
+    assert_type(found.offset, int)
+    topic, partition = tp
+    assert_type(topic, str)
+    assert_type(partition, int)
+
+
+def refused(block: RecordBlock, consumer: Consumer) -> None:
+    fastfetch.decode("text")  # error: not bytes
+    fastfetch.decode(b"", isolation="serializable")  # error: no such level
+    fastfetch.decode(b"", 3)  # error: position is a keyword
+    block.offsets = np.zeros(1, np.int64)  # error: read-only
+    consumer.assign("orders")  # error: partitions, not a topic's name
+    consumer.seek(TopicPartition("orders", 0), "17")  # error: an offset is an int
+    consumer.commit({"orders": 17})  # error: keyed by partition
+    consumer.polll()  # error: no such method
+    block.headers()[0][0][0].decode()  # error: header keys are str
