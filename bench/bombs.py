@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cramjam
-import lz4.block
+import lz4.block  # type: ignore[import-untyped]
 
 from bench.measure import Figure
 from fastfetch.testing.batches import encode_batch
@@ -67,7 +67,7 @@ def _gzip() -> bytes:
 
 
 def _lz4() -> bytes:
-    block = lz4.block.compress(bytes(64 << 10), store_size=False)
+    block: bytes = lz4.block.compress(bytes(64 << 10), store_size=False)
     return b"\x04\x22\x4d\x18\x60\x40\x82" + (len(block).to_bytes(4, "little") + block) * (GIB >> 16) + bytes(4)
 
 

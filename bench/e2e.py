@@ -80,9 +80,10 @@ READERS = {"fastfetch": _read_fastfetch, "confluent-kafka": _read_confluent}
 def produce(bootstrap: str, topic: str) -> None:
     """Create the topic and fill it with the JSON of the decode benchmarks, an equal share to each partition."""
     from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, PARTITIONS)])[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # a name keeps it alive until the answer is there
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(30)
     producer = Producer({
         "bootstrap.servers": bootstrap,
         "compression.type": "lz4",
