@@ -50,7 +50,7 @@ def main() -> None:
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         "PYTHONMALLOC": "malloc",
-        "PYTHONPATH": os.pathsep.join([str(LIBRARY), str(ROOT)]),
+        "PYTHONPATH": os.pathsep.join([str(LIBRARY), str(ROOT), str(ROOT / "tests")]),
         "FASTFETCH_SANITIZED": "1",
     }
     # A run that silently took the ordinary build would be green and worth nothing.
@@ -61,7 +61,7 @@ def main() -> None:
     if not where.startswith(str(LIBRARY)):
         sys.exit(f"the sanitized fastfetch in {LIBRARY} was not the one imported: {where!r}")
 
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:benchmark", "-o", f"pythonpath={LIBRARY} ."]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:benchmark", "-o", f"pythonpath={LIBRARY} . tests"]
     tests = [sys.executable, "-P", "-m", "pytest", *options, *(t for t in TESTS if (ROOT / t).is_dir()), *arguments]
     fuzzer = [sys.executable, "-P", "tests/hostile/fuzz.py", str(inputs)]
     for step in (tests, fuzzer):
