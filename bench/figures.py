@@ -24,6 +24,7 @@ from bench.corpus import OUT, Corpus, corpus, wire_corpus
 from bench.floor import Floor, crc_name, floor_codecs
 from bench.measure import Figure, Samples, alternate, difference_figure, ratio_figure, skipped, table
 from bench.peers import aiokafka_records, kafka_python_records
+from fastfetch.testing.batches import encode_batch
 
 # name of the set: (against the floor at most, against aiokafka at least); None: shown without a bound.
 DECODE_BOUNDS: dict[str, tuple[float | None, float | None]] = {
@@ -82,7 +83,24 @@ def decode_figures(scale: Scale) -> list[Figure]:
                 warmups=1,
             )
             beside.append(ratio_figure("kafka-python", data.title, samples, "kafka-python", "fastfetch", ">=", None))
-    return against_floor + against_peer + beside
+    return against_floor + against_peer + beside + _costs(scale)
+
+
+def _costs(scale: Scale) -> list[Figure]:
+    """What checking costs, and what a call costs that has next to nothing to do; both without a bound."""
+    out = []
+    for name in ("json-none", "json-lz4"):
+        data = corpus(name)
+        contenders: dict[str, Callable[[], object]] = {
+            "checked": partial(fastfetch.decode, data.data),
+            "unchecked": partial(fastfetch.decode, data.data, check_crcs=False),
+        }
+        samples = alternate(contenders, data.records, rounds=scale(31))
+        out.append(ratio_figure("costs", f"check_crcs on over off: {data.title}", samples, "checked", "unchecked", "<=", None))
+    one = encode_batch([b"x" * 100])
+    calls = alternate({"call": partial(fastfetch.decode, one)}, 1, rounds=scale(3000), warmups=100)["call"]
+    out.append(Figure("costs", "decode() of one batch of one record", tuple(ns / 1000 for ns in calls), "µs"))
+    return out
 
 
 def _values(raw: bytes) -> None:

@@ -14,11 +14,14 @@ import shlex
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench.corpus import OUT, Corpus
-from fastfetch import RecordBlock
+
+if TYPE_CHECKING:
+    from fastfetch import RecordBlock
 
 __all__ = ["ALL", "CRC", "INFLATE", "WALK", "Floor", "crc_name", "floor_codecs"]
 
