@@ -23,8 +23,8 @@ from typing import Any, Literal
 from fastfetch.errors import ProtocolError, UnsupportedVersionError, UsageError
 from fastfetch.protocol import tables
 from fastfetch.protocol.codec import Malformed, Read, Reader, compile_reader
-from fastfetch.protocol.schema import Api
-from fastfetch.protocol.writer import Write, compile_writer, write_body, write_string
+from fastfetch.protocol.schema import Api, F
+from fastfetch.protocol.writer import Write, compile_writer, write_body
 
 __all__ = ["Request", "decode_request", "decode_response", "encode_request", "encode_response"]
 
@@ -32,6 +32,16 @@ Buffer = bytes | bytearray | memoryview
 Direction = Literal["request", "response"]
 
 _UNSUPPORTED_VERSION = 35
+
+# Header v1. Of a flexible API tagged fields follow; the client id's length is an int16 all the same.
+_HEADER = (
+    F("api_key", "int16", "0+"),
+    F("api_version", "int16", "0+"),
+    F("correlation_id", "int32", "0+"),
+    F("client_id", "string", "0+", nullable="0+"),
+)
+_read_header, _write_header = compile_reader(_HEADER, 0, flexible=False), compile_writer(_HEADER, 0, flexible=False)
+_write_correlation_id = compile_writer((F("correlation_id", "int32", "0+"),), 0, flexible=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +85,6 @@ def _with_size(out: bytearray) -> bytes:
     return bytes(out)
 
 
-def _int32(value: int) -> bytes:
-    if not -(2**31) <= value < 2**31:
-        raise UsageError(f"a correlation id is an int32, not {value}")
-    return value.to_bytes(4, "big", signed=True)
-
-
 def encode_request(api: Api, version: int, correlation_id: int, client_id: str | None, body: Mapping[str, Any]) -> bytes:
     """The whole frame of a request, size in front.
 
@@ -89,9 +93,9 @@ def encode_request(api: Api, version: int, correlation_id: int, client_id: str |
     """
     _check_version(api, version)
     out = bytearray(4)
-    out += api.key.to_bytes(2, "big") + version.to_bytes(2, "big") + _int32(correlation_id)
     label = f"{api.name} v{version} request"
-    write_body(lambda o, c: write_string(o, c["client_id"], flexible=False, nullable=True), out, {"client_id": client_id}, label)
+    header = {"api_key": api.key, "api_version": version, "correlation_id": correlation_id, "client_id": client_id}
+    write_body(_write_header, out, header, label)
     if api.is_flexible(version):
         out.append(0)
     write_body(_writer(api, "request", version), out, body, label)
@@ -107,10 +111,11 @@ def encode_response(api: Api, version: int, correlation_id: int, body: Mapping[s
         version = 0
     _check_version(api, version)
     out = bytearray(4)
-    out += _int32(correlation_id)
+    label = f"{api.name} v{version} response"
+    write_body(_write_correlation_id, out, {"correlation_id": correlation_id}, label)
     if api.is_flexible(version) and api is not tables.API_VERSIONS:
         out.append(0)
-    write_body(_writer(api, "response", version), out, body, f"{api.name} v{version} response")
+    write_body(_writer(api, "response", version), out, body, label)
     return _with_size(out)
 
 
@@ -150,7 +155,8 @@ def decode_request(frame: Buffer) -> Request:
     r = Reader(memoryview(frame).cast("B"))
     label, field = "request", "header"
     try:
-        key, version, correlation_id = r.int16(), r.int16(), r.int32()
+        header = _read_header(r)
+        key, version = header["api_key"], header["api_version"]
         api = tables.BY_KEY.get(key)
         if api is None:
             raise UnsupportedVersionError(f"a request for api key {key}, v{version}: fastfetch has no table of it")
@@ -158,12 +164,7 @@ def decode_request(frame: Buffer) -> Request:
         if not api.knows(version):
             if api is not tables.API_VERSIONS:
                 _check_version(api, version)
-            return Request(api, version, correlation_id, None, {})
-        length = r.int16()
-        if length < -1:
-            raise Malformed(f"a client id length of {length}", r.at - 2)
-        at = r.take(max(length, 0))
-        client_id = None if length < 0 else str(r.data[at : at + length], "utf-8", "surrogateescape")
+            return Request(api, version, header["correlation_id"], header["client_id"], {})
         if api.is_flexible(version):
             r.skip_tags()
         field = ""
@@ -174,4 +175,4 @@ def decode_request(frame: Buffer) -> Request:
         if field:
             bad.path.append(field)
         raise ProtocolError(f"{label}: {bad}; the frame has {r.end} bytes") from None
-    return Request(api, version, correlation_id, client_id, body)
+    return Request(api, version, header["correlation_id"], header["client_id"], body)

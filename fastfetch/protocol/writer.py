@@ -14,7 +14,7 @@ from typing import Any
 from fastfetch.errors import UsageError
 from fastfetch.protocol.schema import FIXED_TYPES, Field, Fields
 
-__all__ = ["Write", "compile_writer", "write_body", "write_string", "write_uvarint"]
+__all__ = ["Write", "compile_writer", "write_body"]
 
 # Kafka's own limit for both forms of a string; a broker refuses a longer one.
 _MAX_STRING = 0x7FFF
@@ -37,7 +37,7 @@ class _BadBody(Exception):  # noqa: N818 - internal; callers see UsageError
 
 
 
-def write_uvarint(out: bytearray, value: int) -> None:
+def _write_uvarint(out: bytearray, value: int) -> None:
     """Append an unsigned varint, 0 <= value < 2^32."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -45,7 +45,7 @@ def write_uvarint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-def write_string(out: bytearray, value: str | None, *, flexible: bool, nullable: bool) -> None:
+def _write_string(out: bytearray, value: str | None, *, flexible: bool, nullable: bool) -> None:
     """Append a string with its length in front."""
     if value is None:
         if not nullable:
@@ -61,7 +61,7 @@ def write_string(out: bytearray, value: str | None, *, flexible: bool, nullable:
     if len(data) > _MAX_STRING:
         raise _BadBody(f"{len(data)} bytes long; Kafka's strings have at most {_MAX_STRING}")
     if flexible:
-        write_uvarint(out, len(data) + 1)
+        _write_uvarint(out, len(data) + 1)
     else:
         out += len(data).to_bytes(2, "big")
     out += data
@@ -72,7 +72,7 @@ def _write_length(out: bytearray, length: int, flexible: bool) -> None:
     if length > _MAX_LENGTH - 1:
         raise _BadBody(f"{length} is too long for the protocol")
     if flexible:
-        write_uvarint(out, length + 1)
+        _write_uvarint(out, length + 1)
     else:
         out += length.to_bytes(4, "big", signed=True)
 
@@ -109,8 +109,11 @@ def _fixed_writer(kind: str) -> Write:
     plan = struct.Struct(">" + FIXED_TYPES[kind])
 
     def write(out: bytearray, value: Any) -> None:
-        if kind == "uuid" and len(value) != 16:  # struct would cut or pad it
-            raise _BadBody(f"a uuid has 16 bytes, not {len(value)}")
+        # struct would cut or pad a uuid, and take anything for a bool.
+        if kind == "uuid" and not (isinstance(value, bytes) and len(value) == 16):
+            raise _BadBody(f"{value!r} is no uuid of 16 bytes")
+        if kind == "bool" and not isinstance(value, bool):
+            raise _BadBody(f"{value!r} is no bool")
         try:
             out += plan.pack(value)
         except struct.error:
@@ -138,7 +141,7 @@ def _bytes_writer(flexible: bool, nullable: bool) -> Write:
 
 def _string_writer(flexible: bool, nullable: bool) -> Write:
     def write(out: bytearray, value: Any) -> None:
-        write_string(out, value, flexible=flexible, nullable=nullable)
+        _write_string(out, value, flexible=flexible, nullable=nullable)
 
     return write
 
@@ -201,10 +204,10 @@ def _write_tags_step(fields: Fields, version: int) -> WriteStep:
                 raise
             assert f.tag is not None
             tags.append((f.tag, value))
-        write_uvarint(out, len(tags))
+        _write_uvarint(out, len(tags))
         for tag, value in tags:
-            write_uvarint(out, tag)
-            write_uvarint(out, len(value))
+            _write_uvarint(out, tag)
+            _write_uvarint(out, len(value))
             out += value
 
     return step
