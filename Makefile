@@ -61,14 +61,18 @@ $(VENV)/.ready: pyproject.toml
 	  echo "Setting up $(VENV) with $$("$$python" -V) (once, about a minute)"; \
 	  "$$python" -m venv $(VENV); \
 	fi
-	@$(PY) -m pip install -q --disable-pip-version-check "setuptools>=77" "cython>=3.1"
-	@$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation -e ".[test]"
+	@$(PIP) "setuptools>=77" "cython>=3.1"
+	@$(COMPILE)
+	@$(PIP) --no-build-isolation -e ".[test]"
 	@touch $@
 
 build/.built: $(VENV)/.ready $(SOURCES)
-	@mkdir -p build
-	@$(PY) setup.py -q build_ext --inplace -j $(JOBS) > build/log 2>&1 || { cat build/log >&2; exit 1; }
+	@$(COMPILE)
 	@touch $@
+
+PIP := $(PY) -m pip install -q --disable-pip-version-check
+# Before the editable install, which would compile one file after the other; it then finds everything up to date.
+COMPILE = mkdir -p build && { $(PY) setup.py -q build_ext --inplace -j $(JOBS) > build/log 2>&1 || { cat build/log >&2; exit 1; }; }
 
 # ------------------------------------------------------------------------------------------------------- the rest
 

@@ -40,10 +40,11 @@ def _versions(*names: str) -> str:
 def pytest_report_header() -> list[str]:
     try:
         import fastfetch
-    except ImportError as error:
+
+        lines = [f"fastfetch {fastfetch.__version__} in {Path(fastfetch.__file__).parent}"]
+        lines += [f"  {key}: {value}" for key, value in fastfetch.build_info().items()]
+    except (ImportError, AttributeError) as error:
         return [f"fastfetch cannot be imported ({error}): `make test` builds it, or setup.py build_ext --inplace"]
-    lines = [f"fastfetch {fastfetch.__version__} in {Path(fastfetch.__file__).parent}"]
-    lines += [f"  {key}: {value}" for key, value in fastfetch.build_info().items()]
     lines.append(f"  built by {sysconfig.get_config_var('CC')} for {platform.machine()}, {_versions('cython', 'numpy')}")
     lines.append("  beside " + _versions("kio", "confluent-kafka", "aiokafka", "kafka-python", "lz4", "zstandard", "crc32c"))
     return lines

@@ -63,7 +63,7 @@ def test_one_segment_file_elsewhere(kafka: Kafka, topic: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_transactions_on_disk(kafka: Kafka, isolation: str) -> None:
-    """A fetch response carries the list of aborted transactions; on disk it is in a file of its own (.txnindex)."""
+    """A fetch response carries the list of aborted transactions; on disk only the markers tell."""
     topic = kafka.topic("on-disk")
     producer = kafka.producer("lz4", transactional_id=topic, batch_num_messages=4)
     producer.init_transactions(SECONDS)

@@ -1,0 +1,116 @@
+"""The documentation is true: its examples run, its table of settings is the code's, and the files it points to exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import pytest
+
+from fastfetch.config import ConsumerConfig
+from fastfetch.testing import Broker, encode_batch
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def examples(page: str) -> list[tuple[str, str]]:
+    """(title, code) of each Python example of a page, the title being the heading above it."""
+    title, found = page, []
+    for heading, code in re.findall(r"^#+ (.+)$|^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL):
+        if heading:
+            title = heading
+        else:
+            found.append((title, code))
+    return found
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Iterator[dict[str, object]]:
+    """What the examples take for granted: a broker with a topic of two partitions, a folder of segments, some bytes."""
+    with Broker() as broker:
+        broker.create_topic("orders", partitions=2)
+        batches = [encode_batch([(b"k", b"%d" % i)] * 10, base_offset=10 * i, codec="lz4") for i in range(10)]
+        for partition in range(2):
+            for batch in batches:
+                broker.append("orders", partition, batch)
+        folder = tmp_path / "orders-0"
+        folder.mkdir()
+        (folder / f"{0:020}.log").write_bytes(b"".join(batches))
+        yield {"SERVERS": broker.bootstrap_servers, "FOLDER": folder, "data": b"".join(batches)}
+
+
+@pytest.mark.parametrize(("title", "code"), [pytest.param(*example, id=example[0]) for example in examples("docs/guide.md")])
+def test_an_example_of_the_guide(title: str, code: str, names: dict[str, object]) -> None:
+    exec(compile(code, f"guide.md, {title}", "exec"), names)
+
+
+def test_the_examples_of_the_readme(names: dict[str, object]) -> None:
+    class EnoughError(Exception):
+        pass
+
+    stored: list[bytes | None] = []
+
+    def store(values: list[bytes | None], newest: object) -> None:
+        stored.extend(values)
+        if len(stored) >= 100:  # the example goes on for ever
+            raise EnoughError
+
+    first, second = (code for _, code in examples("README.md"))
+    names |= {"store": store, "producer_id": 7, "first_offset": 0}
+    with pytest.raises(EnoughError):
+        exec(compile(first.replace('"127.0.0.1:9092"', "SERVERS"), "README.md", "exec"), names)
+    assert stored == [b"%d" % i for i in range(10) for _ in range(10)]
+    exec(compile(second.replace("position=1042", "position=42"), "README.md", "exec"), names)
+    assert (names["decoded"].next_offset, len(names["decoded"])) == (100, 58)  # type: ignore[attr-defined]
+
+
+def test_damage_is_read_past_as_the_guide_says() -> None:
+    """The guide's loop, over a batch with a flipped bit in the middle of good ones."""
+    import fastfetch
+
+    [code] = [code for title, code in examples("docs/guide.md") if title == "Bad data"]
+    names: dict[str, object] = {}
+    exec(compile(code, "guide.md", "exec"), names)
+    good = [encode_batch([(b"k", b"%d" % i)], base_offset=i) for i in range(3)]
+    bad = good[1][:-1] + bytes([good[1][-1] ^ 1])
+    offsets: list[int] = []
+    with Broker() as broker:
+        broker.create_topic("orders")
+        for batch in (good[0], bad, good[2]):
+            broker.append("orders", 0, batch)
+        with fastfetch.Consumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign([fastfetch.TopicPartition("orders", 0)])
+            lost = names["read_past_damage"](consumer, lambda block: offsets.extend(block.offsets.tolist()))  # type: ignore[operator]
+    assert offsets == [0, 2]
+    [message] = lost
+    assert "orders-0" in message
+    assert "CRC" in message
+
+
+def test_the_table_of_settings_is_the_code() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (?:`([^`]+)`|required) \|", (ROOT / "docs/guide.md").read_text(), re.MULTILINE)
+    written = {name: default or "required" for name, default in rows if name in {f.name for f in fields(ConsumerConfig)}}
+    actual = {
+        f.name: "required" if f.default is MISSING else repr(f.default) for f in fields(ConsumerConfig) if f.name != "explicit"
+    }
+    assert written == actual
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_points_to_exists(page: Path) -> None:
+    text = page.read_text()
+    links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link}
+    missing = [link for link in links if link and not (page.parent / link).exists()]
+    # Paths of the tree in code marks: `fastfetch/records`, `tests/live/kafka_cluster.py`.
+    for path in re.findall(r"`((?:fastfetch|tests|bench|include|docs)/[\w./*{},-]*)`", text):
+        pattern = re.sub(r"\{[^}]*\}", "*", path)
+        if not any(ROOT.glob(pattern.rstrip("/"))):
+            missing.append(path)
+    assert not missing
+    anchors = {
+        re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    }
+    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors
