@@ -59,8 +59,17 @@ def little(data: bytes, at: int, size: int) -> int:
     return int.from_bytes(data[at : at + size], "little")
 
 
-def is_skippable(mark: bytes) -> bool:
+def skippable(payload: bytes, at: int) -> bool:
+    """Is a skippable frame at `at`? LZ4 and Zstandard share them; how long it is stands behind the mark."""
+    mark = payload[at : at + 4]
     return len(mark) == 4 and 0x50 <= mark[0] <= 0x5F and mark[1:] == b"\x2a\x4d\x18"
+
+
+def behind_skippable(payload: bytes, at: int) -> int:
+    at += 8 + little(payload, at + 4, 4)
+    if at > len(payload):
+        raise Broken
+    return at
 
 
 # ------------------------------------------------------------------------------------------------------------ gzip
@@ -83,7 +92,7 @@ def gunzip(payload: bytes, limit: int) -> Inflated:
                 raise Broken  # cut
             rest = member.unconsumed_tail
         rest = member.unused_data
-        if rest[:2] != b"\x1f\x8b":
+        if rest[:3] != b"\x1f\x8b\x08":
             return Inflated(bytes(out), len(rest))
 
 
@@ -161,10 +170,10 @@ def snappy(payload: bytes, limit: int) -> Inflated:
         blocks.append(payload[at : at + length])
         at += length
         total += preamble(blocks[-1])[0]
-        if total > limit:
-            raise TooLarge
     if not blocks:
         raise Broken
+    if total > limit:
+        raise TooLarge
     return Inflated(b"".join(unsnappy(block, limit) for block in blocks), len(payload) - at)
 
 
@@ -199,115 +208,142 @@ def xxh32(data: bytes) -> int:
     return h ^ h >> 16
 
 
+class Lz4Frame(NamedTuple):
+    """What the walk over one frame found."""
+
+    blocks: list[tuple[bytes, bool, bytes]]  # bytes, stored, checksum or b""
+    block_size: int
+    linked: bool
+    descriptor: bytes
+    descriptor_check: int
+    declared: int | None
+    content_check: int | None
+    end: int
+
+
 def unlz4(payload: bytes, limit: int, *, checksum: bool, header_checksum: bool) -> Inflated:
-    out = bytearray()
-    at = 0
-    frames = 0
+    frames: list[Lz4Frame] = []
+    at = start = 0
     while True:
-        mark = payload[at : at + 4]
-        if is_skippable(mark):
-            at += 8 + little(payload, at + 4, 4)
-            if at > len(payload):
-                raise Broken
-        elif mark == LZ4_MARK:
-            at = lz4_frame(payload, at, out, limit, checksum, header_checksum)
-            frames += 1
-        elif frames:
-            return Inflated(bytes(out), len(payload) - at)
-        else:
-            raise Broken
-
-
-def lz4_frame(payload: bytes, start: int, out: bytearray, limit: int, checksum: bool, header_checksum: bool) -> int:
-    """Append one frame's content to `out` and return where the frame ends."""
-    at = start + 4
-    flags, blocks = little(payload, at, 1), little(payload, at + 1, 1)
-    at += 2
-    if flags >> 6 != 1 or flags & 3 or blocks & 0x8F:
-        raise Broken  # version, reserved bits, or a dictionary
-    if blocks >> 4 < 4:
+        try:
+            while skippable(payload, at):
+                at = behind_skippable(payload, at)
+        except Broken:
+            break  # after a frame it is only trailing bytes
+        if payload[at : at + 4] != LZ4_MARK:
+            break
+        frames.append(lz4_frame(payload, at + 4))
+        at = start = frames[-1].end
+    if not frames:
         raise Broken
-    block_size = 1 << 8 + 2 * (blocks >> 4)
+    # What is certain to come out, before anything does.
+    least = sum(f.declared if f.declared is not None else sum(len(b) for b, stored, _ in f.blocks if stored) for f in frames)
+    if least > limit:
+        raise TooLarge
+    out = b""
+    for frame in frames:
+        if header_checksum and frame.descriptor_check != xxh32(frame.descriptor) >> 8 & 0xFF:
+            raise Broken
+        content = lz4_content(frame, limit - len(out))
+        if frame.declared is not None and len(content) != frame.declared:
+            raise Broken
+        if checksum and frame.content_check is not None and frame.content_check != xxh32(content):
+            raise Broken
+        out += content
+    return Inflated(out, len(payload) - start)
+
+
+def lz4_frame(payload: bytes, start: int) -> Lz4Frame:
+    """Walk the frame whose descriptor is at `start`."""
+    at = start
+    flags, sizes = little(payload, at, 1), little(payload, at + 1, 1)
+    at += 2
+    if flags >> 6 != 1 or flags & 3 or sizes & 0x8F or sizes >> 4 < 4:
+        raise Broken  # version, reserved bits, a dictionary, or a block size that does not exist
+    block_size = 1 << 8 + 2 * (sizes >> 4)
     independent, block_checks, sized, content_check = (bool(flags & bit) for bit in (32, 16, 8, 4))
     declared = None
     if sized:
         declared = little(payload, at, 8)
         at += 8
+    descriptor = payload[start:at]
     check = little(payload, at, 1)
-    if header_checksum and check != xxh32(payload[start + 4 : at]) >> 8 & 0xFF:
-        raise Broken
     at += 1
-    begin = len(out)
-    if declared is not None and begin + declared > limit:
-        raise TooLarge
-    while size := little(payload, at, 4):
+    blocks = []
+    while word := little(payload, at, 4):
         at += 4
-        stored = bool(size >> 31)
-        size &= 0x7FFFFFFF
-        if size > block_size or at + size > len(payload):
+        size = word & 0x7FFFFFFF
+        end = at + size + 4 * block_checks
+        if size > block_size or end > len(payload):
             raise Broken
-        block = payload[at : at + size]
-        at += size
-        if block_checks:
-            if little(payload, at, 4) != xxh32(block):
-                raise Broken
-            at += 4
-        if not stored:
-            history = b"" if independent else bytes(out[max(begin, len(out) - 65536) :])
-            try:
-                block = lz4.block.decompress(block, uncompressed_size=block_size, dict=history)
-            except lz4.block.LZ4BlockError:
-                raise Broken from None
-        out += block
-        if len(out) > limit:
-            raise TooLarge
+        blocks.append((payload[at : at + size], bool(word >> 31), payload[at + size : end]))
+        at = end
     at += 4
-    if declared is not None and len(out) - begin != declared:
-        raise Broken
+    found = None
     if content_check:
         found = little(payload, at, 4)
-        if checksum and found != xxh32(bytes(out[begin:])):
-            raise Broken
         at += 4
-    return at
+    return Lz4Frame(blocks, block_size, not independent, descriptor, check, declared, found, at)
+
+
+def lz4_content(frame: Lz4Frame, limit: int) -> bytes:
+    out = bytearray()
+    for block, stored, check in frame.blocks:
+        if check and int.from_bytes(check, "little") != xxh32(block):
+            raise Broken
+        if stored:
+            out += block
+        else:
+            history = bytes(out[-65536:]) if frame.linked else b""
+            try:
+                out += lz4.block.decompress(block, uncompressed_size=frame.block_size, dict=history)
+            except lz4.block.LZ4BlockError:
+                raise Broken from None
+        if len(out) > limit:
+            raise TooLarge
+    return bytes(out)
 
 
 # ------------------------------------------------------------------------------------------------------------ Zstandard
 
 
 def unzstd(payload: bytes, limit: int) -> Inflated:
-    if not payload:
-        raise Broken
-    out = bytearray()
+    frames: list[bytes] = []
+    least = 0
     at = 0
     while at < len(payload):
-        mark = payload[at : at + 4]
-        if is_skippable(mark):
-            at += 8 + little(payload, at + 4, 4)
-            if at > len(payload):
-                raise Broken
-        elif mark == ZSTD_MARK:
-            end = zstd_frame(payload, at, limit - len(out))
-            out += unzstd_frame(payload[at:end], limit - len(out))
+        if skippable(payload, at):
+            at = behind_skippable(payload, at)
+        elif payload[at : at + 4] == ZSTD_MARK:
+            end, size = zstd_frame(payload, at)
+            frames.append(payload[at:end])
+            least += size
             at = end
         else:
             raise Broken
-    return Inflated(bytes(out))
+    if not payload:
+        raise Broken
+    if least > limit:
+        raise TooLarge  # before anything is inflated
+    out = b""
+    for frame in frames:
+        out += unzstd_frame(frame, limit - len(out))
+    return Inflated(out)
 
 
-def zstd_frame(payload: bytes, start: int, room: int) -> int:
-    """Where the frame ends. The size that it declares, if any, has to fit into `room`."""
+def zstd_frame(payload: bytes, start: int) -> tuple[int, int]:
+    """Where the frame ends, and the least that comes out of it: the declared size, or what its uncompressed blocks hold."""
     at = start + 4
     descriptor = little(payload, at, 1)
     at += 1
     single = descriptor >> 5 & 1
     if descriptor & 8:
         raise Broken  # reserved
-    window = 0
     if not single:
         code = little(payload, at, 1)
         at += 1
-        window = (1 << 10 + (code >> 3)) // 8 * (8 + (code & 7))
+        if (1 << 10 + (code >> 3)) // 8 * (8 + (code & 7)) > MAX_WINDOW:
+            raise Broken
     width = (0, 1, 2, 4)[descriptor & 3]
     if little(payload, at, width):
         raise Broken  # a dictionary
@@ -317,25 +353,21 @@ def zstd_frame(payload: bytes, start: int, room: int) -> int:
     if width:
         declared = little(payload, at, width) + (256 if width == 2 else 0)
         at += width
-    if declared is not None and declared > room:
-        raise TooLarge
-    if single:
-        window = declared or 0
-    if window > MAX_WINDOW:
-        raise Broken
+    least = 0
     last = False
     while not last:
         block = little(payload, at, 3)
         at += 3
-        last = bool(block & 1)
-        if block >> 1 & 3 == 3:
-            raise Broken  # reserved block type
-        at += 1 if block >> 1 & 3 == 1 else block >> 3
+        last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
+        if kind == 3 or size > 1 << 17:
+            raise Broken  # reserved, or larger than a block may be
+        least += size if kind < 2 else 0
+        at += 1 if kind == 1 else size
     if descriptor & 4:
         at += 4
     if at > len(payload):
         raise Broken
-    return at
+    return at, least if declared is None else declared
 
 
 def unzstd_frame(frame: bytes, limit: int) -> bytes:
