@@ -1,15 +1,17 @@
 """A user's program, type-checked with `mypy --strict` against the installed wheel; it is never run.
 
-A line marked `# error:` has to be refused by the checker. `assert_type` pins what a name is: a signature that decays to Any fails.
+A line marked `# error:` has to be refused by the checker. `assert_type` pins what a name is: a signature that decays to Any
+fails.
 """
 
 from __future__ import annotations
 
 from typing import assert_type
 
-import fastfetch
 import numpy as np
 import numpy.typing as npt
+
+import fastfetch
 from fastfetch import Consumer, OffsetAndMetadata, OffsetAndTimestamp, Record, RecordBlock, TopicPartition
 from fastfetch.errors import BrokerError, CorruptBatchError, FastFetchError
 
