@@ -103,6 +103,7 @@ class CorruptBatchError(ProtocolError):
     kind                one word: length, magic, crc, offset, codec, inflate, too_large, count, record, marker
     size                whole length of the batch in bytes as declared, None if unreadable
     node_id             broker that sent it, None if unknown
+    detail              the numbers behind `what`
     """
 
     kind = "length"
@@ -121,6 +122,7 @@ class CorruptBatchError(ProtocolError):
         kind: str | None = None,
         size: int | None = None,
         node_id: int | None = None,
+        detail: str = "",
         **more: Any,
     ) -> None:
         super().__init__(what)
@@ -136,6 +138,7 @@ class CorruptBatchError(ProtocolError):
             self.kind = kind
         self.size = size
         self.node_id = node_id
+        self.detail = detail
         for name, value in more.items():
             setattr(self, name, value)
 
@@ -149,7 +152,8 @@ class CorruptBatchError(ProtocolError):
             then = f"Next trusted offset: {self.next_offset}{stays}, consumer.skip(tp) goes on at {self.next_offset}"
         else:
             then = f"No trusted offset to go on at{stays}; seek to an offset known to be good"
-        return f"{self.what} in {where}, {batch} ({size}at byte {self.byte_pos}{node}). {then}"
+        detail = f": {self.detail}" if self.detail else ""
+        return f"{self.what} in {where}, {batch} ({size}at byte {self.byte_pos}{node}){detail}. {then}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.what, dict(self.__dict__))

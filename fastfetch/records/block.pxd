@@ -1,0 +1,38 @@
+"""Decoded records: a block of columns, and single records made from it."""
+
+from fastfetch.kernels.wire cimport *
+from fastfetch.records.buffers cimport Buffer
+
+
+cdef class Record:
+    cdef readonly object topic
+    cdef readonly object key
+    cdef readonly object value
+    cdef object _headers                # None: none, made on first use
+    cdef readonly int64_t offset
+    cdef readonly int64_t timestamp
+    cdef int32_t _partition
+    cdef int32_t _leader_epoch
+    cdef readonly signed char timestamp_type
+
+
+cdef class RecordBlock:
+    cdef readonly object topic
+    cdef readonly int partition
+    cdef readonly int64_t next_offset
+    cdef object view                    # read-only memoryview of what the starts refer to
+    cdef const uint8_t *origin          # its first byte
+    cdef Buffer slab
+    cdef ff_columns columns             # of the whole slab
+    cdef size_t slab_rows
+    cdef Py_ssize_t first               # rows [first, first + n) of the slab
+    cdef Py_ssize_t n
+    cdef object cache                   # NumPy views made so far
+
+    cdef object column(self, str name, const void *start, str dtype, Py_ssize_t width)
+    cdef list row_headers(self, Py_ssize_t row)
+    cdef Record record(self, Py_ssize_t row)
+
+
+cdef RecordBlock make_block(
+    object topic, int partition, int64_t next_offset, object view, Buffer slab, size_t slab_rows, Py_ssize_t first, Py_ssize_t n)

@@ -1,0 +1,82 @@
+"""From the bytes of a record set to finished blocks, as C structs: the part of decode() that needs no GIL."""
+
+from fastfetch.kernels.frames cimport ff_entry
+from fastfetch.kernels.wire cimport *
+from fastfetch.records.aborted cimport ff_aborted
+
+
+cpdef enum ff_action:
+    FF_DELIVER
+    FF_PASS_BELOW           # wholly below the position
+    FF_PASS_ABORTED
+    FF_PASS_CONTROL
+    FF_PASS_EMPTY
+    FF_REFUSE_MARKER        # control batch that is no marker, under read_committed
+
+
+ctypedef struct ff_step:    # one entry and what to do with it
+    size_t at
+    int action
+
+
+ctypedef struct ff_steps:
+    ff_step *items
+    Py_ssize_t n
+    Py_ssize_t capacity
+    size_t end              # where planning stopped: the end of the last whole entry
+    int status              # why it stopped there: FF_OK (no bytes left), FF_PARTIAL, or a framing error
+    bint legacy             # there are compressed messages, whose last offset is known only once inflated
+
+
+ctypedef struct ff_run:     # a finished block
+    void *arena             # inflated bytes, or NULL: the block lies in the input
+    size_t arena_used
+    size_t arena_capacity
+    size_t at               # where in the input
+    size_t size
+    void *slab
+    size_t slab_capacity    # bytes
+    size_t slab_rows        # stride of the columns
+    Py_ssize_t rows
+    int64_t next_offset
+
+
+ctypedef struct ff_stats:
+    int64_t batches
+    int64_t batches_skipped
+    int64_t crc_checked_bytes
+    int64_t records
+    int64_t records_dropped
+    int64_t null_lengths
+    int64_t trailing_bytes
+    int64_t inflated_bytes
+
+
+ctypedef struct ff_task:
+    # set by the caller
+    const uint8_t *data
+    size_t n
+    const ff_step *steps
+    Py_ssize_t steps_n
+    int64_t position            # records below it are passed over in silence
+    int64_t next_offset         # moves: the next offset after what is done
+    uint64_t max_batch_bytes
+    bint check_crcs
+    ff_codecs *codecs
+    # results
+    ff_run *runs
+    Py_ssize_t runs_n
+    Py_ssize_t runs_capacity
+    Py_ssize_t done             # steps done; with an error, the index of the bad one
+    int status
+    int32_t record_index        # -1: the batch as a whole
+    int64_t record_offset       # -1: unknown
+    int64_t declared            # size the payload claims, -1: none
+    ff_stats stats
+
+
+cdef int ff_plan_steps(
+    const uint8_t *data, size_t n, int64_t position, ff_aborted *aborted, bint check_crcs, ff_codecs *codecs, ff_steps *steps) noexcept nogil
+cdef void ff_run_task(ff_task *task) noexcept nogil
+cdef void ff_free_runs(ff_task *task) noexcept nogil
+cdef int64_t ff_entry_next(const ff_entry *entry) noexcept nogil

@@ -1,0 +1,440 @@
+"""Planning and decoding of one record set without the GIL.
+
+1. Plan (ff_plan_steps): walk the headers, in order, and decide for each entry whether it is delivered or passed over: below the position,
+   aborted, a marker, empty. This needs no payload, so aborted batches are never inflated. Headers are not proved by their CRC yet; that is
+   sound because the first entry whose CRC is wrong ends the result, and decisions about what lies behind it are dropped with it.
+2. Run (ff_run_task), for any stretch of the steps, so that several threads can share a response: CRC, range checks, inflate, walk.
+
+A run of neighbouring entries becomes one block: uncompressed ones share the input, compressed ones are inflated one behind another into
+one arena. The next offset after an entry is its base offset + last offset delta + 1, not the last record + 1 (KAFKA-5443).
+"""
+
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+from fastfetch.kernels.codecs cimport ff_inflate, ff_plan, ff_plan_inflate
+from fastfetch.kernels.frames cimport ff_entry, ff_entry_crc, ff_entry_marker, ff_entry_offsets, ff_next_entry
+from fastfetch.kernels.messages cimport ff_inner_count, ff_message_value, ff_walk_inner, ff_walk_message
+from fastfetch.kernels.records cimport ff_walk, ff_walk_records
+from fastfetch.kernels.wire cimport *
+from fastfetch.records.aborted cimport ff_aborted, ff_aborted_end, ff_aborted_has, ff_aborted_reach
+from fastfetch.records.buffers cimport ff_buffer_give, ff_buffer_grow, ff_buffer_take
+
+
+cdef enum:
+    MARKER_MAX = 1 << 16            # a compressed control batch larger than this is no marker
+    ARENA_FULL = 16 << 20           # a new block begins beyond this: bounds what one block pins
+    ARENA_SLACK = 1 << 17           # compressed blocks may inflate to 128 KiB each, whatever they really hold
+    BLOCK_SPAN = 0x7FFFFFFF         # starts in a block are int32
+
+cdef int64_t INT64_HIGHEST = <int64_t>0x7FFFFFFFFFFFFFFF
+
+
+cdef int64_t ff_entry_next(const ff_entry *entry) noexcept nogil:
+    """Next offset after an entry whose offsets are in range."""
+    return entry.offset + entry.last_offset_delta + 1
+
+
+# ---------------------------------------------------------------------------------------------------- plan
+
+cdef int add_step(ff_steps *steps, size_t at, int action) noexcept nogil:
+    cdef ff_step *items
+    cdef Py_ssize_t capacity
+    if steps.n == steps.capacity:
+        capacity = steps.capacity * 2 if steps.capacity > 0 else 64
+        items = <ff_step *>realloc(steps.items, <size_t>capacity * sizeof(ff_step))
+        if items == NULL:
+            return FF_NO_MEMORY
+        steps.items = items
+        steps.capacity = capacity
+    steps.items[steps.n].at = at
+    steps.items[steps.n].action = action
+    steps.n += 1
+    return FF_OK
+
+
+cdef int marker_type(const ff_entry *entry, bint check_crcs, ff_codecs *codecs, int *type_out) noexcept nogil:
+    """Type of a control batch's first record. FF_PARTIAL: it has none, or its CRC is wrong (which the run reports)."""
+    cdef const uint8_t *payload = entry.data + FF_BATCH_HEADER
+    cdef size_t n = entry.size - FF_BATCH_HEADER
+    cdef ff_plan plan
+    cdef void *room
+    cdef size_t capacity
+    cdef int64_t unused = 0
+    cdef int64_t got
+    cdef int status
+    cdef int codec = entry.attributes & FF_CODEC_MASK
+    if entry.count == 0:
+        return FF_PARTIAL
+    if codec == FF_CODEC_NONE:
+        return ff_entry_marker(payload, n, type_out)
+    # Brokers don't compress markers. Nothing is inflated before its CRC is right.
+    if check_crcs and ff_entry_crc(entry) != entry.crc:
+        return FF_PARTIAL
+    if codec > FF_CODEC_ZSTD or n == 0 or ff_plan_inflate(codec, payload, n, &unused, &plan) != FF_OK:
+        return FF_BAD_MARKER
+    room = ff_buffer_take(MARKER_MAX, &capacity)
+    if room == NULL:
+        return FF_NO_MEMORY
+    got = ff_inflate(codecs, codec, 2, payload, n, <uint8_t *>room, MARKER_MAX)
+    status = FF_BAD_MARKER if got < 0 else ff_entry_marker(<const uint8_t *>room, <size_t>got, type_out)
+    ff_buffer_give(room, capacity)
+    return status
+
+
+cdef int ff_plan_steps(
+    const uint8_t *data, size_t n, int64_t position, ff_aborted *aborted, bint check_crcs, ff_codecs *codecs, ff_steps *steps) noexcept nogil:
+    """Fill steps. `aborted` NULL: read_uncommitted. Returns FF_OK or FF_NO_MEMORY; steps.status says why the walk ended."""
+    cdef ff_entry entry
+    cdef size_t at = 0
+    cdef int64_t running = position
+    cdef int64_t last
+    cdef int action, status
+    cdef int marker = -1
+    cdef bint compressed
+    steps.status = FF_OK
+    steps.end = 0
+    while at < n:
+        steps.status = ff_next_entry(data, n, at, &entry)
+        if steps.status != FF_OK:
+            break
+        action = FF_DELIVER
+        if ff_entry_offsets(&entry) != FF_OK:
+            # The run will refuse it, or its CRC; nothing behind it matters.
+            status = add_step(steps, at, FF_DELIVER)
+            at += entry.size
+            steps.end = at
+            return status
+        last = ff_entry_next(&entry) - 1
+        compressed = (entry.attributes & FF_CODEC_MASK) != 0
+        if entry.magic == 2:
+            if aborted != NULL and entry.producer_id >= 0:
+                ff_aborted_reach(aborted, last)
+                if entry.attributes & FF_ATTRIBUTE_CONTROL:
+                    status = marker_type(&entry, check_crcs, codecs, &marker)
+                    if status == FF_NO_MEMORY:
+                        return status
+                    if status == FF_BAD_MARKER:
+                        action = FF_REFUSE_MARKER
+                    elif status == FF_OK and marker == FF_MARKER_ABORT:
+                        ff_aborted_end(aborted, entry.producer_id)
+                elif entry.attributes & FF_ATTRIBUTE_TRANSACTIONAL and ff_aborted_has(aborted, entry.producer_id):
+                    action = FF_PASS_ABORTED
+            if action == FF_DELIVER:
+                if entry.attributes & FF_ATTRIBUTE_CONTROL:
+                    action = FF_PASS_CONTROL
+                elif entry.count == 0 and entry.size == FF_BATCH_HEADER:
+                    action = FF_PASS_EMPTY           # kept by compaction for its producer; no codec is asked, whatever the bits say
+                elif last < running:
+                    action = FF_PASS_BELOW
+        else:
+            steps.legacy = steps.legacy or compressed
+            # A v1 wrapper at 0 may hold absolute inner offsets, so its own offset says nothing.
+            if last < running and not (compressed and entry.offset == 0):
+                action = FF_PASS_BELOW
+        status = add_step(steps, at, action)
+        if status != FF_OK:
+            return status
+        if last + 1 > running:
+            running = last + 1
+        at += entry.size
+        steps.end = at
+    return FF_OK
+
+
+# ----------------------------------------------------------------------------------------------------- run
+
+cdef int open_run(ff_task *task, Py_ssize_t step, bint arena, ff_run **run) noexcept nogil:
+    """Begin a block at this step. Room is sized by looking ahead to where the run will end; counts are only believed as far as the
+    bytes of their batch could hold them."""
+    cdef ff_run *runs
+    cdef ff_run *r
+    cdef Py_ssize_t capacity
+    cdef ff_entry entry
+    cdef uint64_t rows = 0
+    cdef uint64_t wire = 0
+    cdef uint64_t likely
+    cdef bint compressed
+    if task.runs_n == task.runs_capacity:
+        capacity = task.runs_capacity * 2 if task.runs_capacity > 0 else 4
+        runs = <ff_run *>realloc(task.runs, <size_t>capacity * sizeof(ff_run))
+        if runs == NULL:
+            return FF_NO_MEMORY
+        task.runs = runs
+        task.runs_capacity = capacity
+    r = &task.runs[task.runs_n]
+    memset(r, 0, sizeof(ff_run))
+    r.at = task.steps[step].at
+    for step in range(step, task.steps_n):
+        if task.steps[step].action != FF_DELIVER:
+            continue
+        ff_next_entry(task.data, task.n, task.steps[step].at, &entry)
+        compressed = (entry.attributes & FF_CODEC_MASK) != 0
+        if compressed != arena or wire > ARENA_FULL:
+            break
+        likely = entry.size // FF_RECORD_MIN * (8 if compressed else 1)
+        if entry.count >= 0 and <uint64_t>entry.count < likely:
+            likely = <uint64_t>entry.count
+        rows += likely
+        wire += entry.size
+    r.slab_rows = <size_t>rows + 1
+    r.slab = ff_buffer_take(ff_slab_bytes(r.slab_rows), &r.slab_capacity)
+    if r.slab == NULL:
+        return FF_NO_MEMORY
+    if arena:
+        r.arena = ff_buffer_take(<size_t>min(wire * 4, <uint64_t>ARENA_FULL) + ARENA_SLACK, &r.arena_capacity)
+        if r.arena == NULL:
+            ff_buffer_give(r.slab, r.slab_capacity)
+            return FF_NO_MEMORY
+    task.runs_n += 1
+    run[0] = r
+    return FF_OK
+
+
+cdef int room_for_rows(ff_run *run, size_t more) noexcept nogil:
+    """Room for that many more rows; the columns move if there is none."""
+    cdef size_t rows = <size_t>run.rows + more
+    cdef size_t capacity
+    cdef void *slab
+    cdef ff_columns old, new
+    if rows <= run.slab_rows:
+        return FF_OK
+    rows = max(rows, run.slab_rows * 2)
+    slab = ff_buffer_take(ff_slab_bytes(rows), &capacity)
+    if slab == NULL:
+        return FF_NO_MEMORY
+    old = ff_columns_of(run.slab, run.slab_rows)
+    new = ff_columns_of(slab, rows)
+    ff_columns_copy(&new, &old, 0, <size_t>run.rows)
+    ff_buffer_give(run.slab, run.slab_capacity)
+    run.slab = slab
+    run.slab_rows = rows
+    run.slab_capacity = capacity
+    return FF_OK
+
+
+cdef void close_run(ff_task *task) noexcept nogil:
+    """The last block gets no more entries. One without rows vanishes; one much larger than its content is cut to size."""
+    cdef ff_run *run
+    cdef ff_columns old, new
+    cdef void *smaller
+    cdef size_t capacity
+    if task.runs_n == 0:
+        return
+    run = &task.runs[task.runs_n - 1]
+    if run.rows == 0:
+        task.runs_n -= 1
+        ff_buffer_give(run.slab, run.slab_capacity)
+        ff_buffer_give(run.arena, run.arena_capacity)
+        return
+    if run.slab_rows > <size_t>run.rows * 2 + 1024:
+        smaller = ff_buffer_take(ff_slab_bytes(<size_t>run.rows), &capacity)
+        if smaller != NULL:
+            old = ff_columns_of(run.slab, run.slab_rows)
+            new = ff_columns_of(smaller, <size_t>run.rows)
+            ff_columns_copy(&new, &old, 0, <size_t>run.rows)
+            ff_buffer_give(run.slab, run.slab_capacity)
+            run.slab = smaller
+            run.slab_rows = <size_t>run.rows
+            run.slab_capacity = capacity
+    if run.arena != NULL and run.arena_capacity // 4 > run.arena_used + ARENA_SLACK:
+        smaller = realloc(run.arena, run.arena_used + 1)
+        if smaller != NULL:
+            run.arena = smaller
+            run.arena_capacity = run.arena_used + 1
+
+
+cdef int inflate_payload(ff_task *task, const ff_entry *entry, const uint8_t *src, size_t n, ff_run *run, size_t *size) noexcept nogil:
+    """Inflate into the arena behind what is there; arena_used stays until the rows are in."""
+    cdef int codec = entry.attributes & FF_CODEC_MASK
+    cdef uint64_t limit = task.max_batch_bytes
+    cdef uint64_t room
+    cdef ff_plan plan
+    cdef void *arena
+    cdef int64_t got
+    cdef int status
+    if n == 0:
+        return FF_BAD_INFLATE
+    status = ff_plan_inflate(codec, src, n, &task.stats.trailing_bytes, &plan)
+    if status != FF_OK:
+        return status
+    if plan.least > limit:
+        task.declared = <int64_t>min(plan.least, <uint64_t>INT64_HIGHEST)
+        return FF_TOO_LARGE
+    room = max(min(plan.guess, limit), <uint64_t>1)
+    while True:
+        if run.arena_capacity - run.arena_used < room:
+            arena = ff_buffer_grow(run.arena, run.arena_used + <size_t>room, &run.arena_capacity)
+            if arena == NULL:
+                return FF_NO_MEMORY
+            run.arena = arena
+        room = min(<uint64_t>(run.arena_capacity - run.arena_used), limit)
+        task.codecs.unused = 0
+        got = ff_inflate(task.codecs, codec, entry.magic, src, n, <uint8_t *>run.arena + run.arena_used, <size_t>room)
+        if got >= 0:
+            size[0] = <size_t>got
+            task.stats.trailing_bytes += task.codecs.unused
+            task.stats.inflated_bytes += got
+            return FF_OK
+        if got != -FF_OUTPUT_FULL:
+            return <int>-got
+        if room >= plan.most:           # all the room it can need, and still not enough
+            return FF_BAD_INFLATE
+        if room >= limit:
+            return FF_TOO_LARGE
+        room = min(room * 2, limit)
+
+
+cdef inline void begin_walk(ff_task *task, ff_run *run, ff_columns *columns, ff_walk *walk) noexcept nogil:
+    columns[0] = ff_columns_of(run.slab, run.slab_rows)
+    walk.columns = columns
+    walk.position = task.position
+    walk.next_offset = task.next_offset
+    walk.rows = run.rows
+    walk.index = 0
+    walk.offset = -1
+    walk.dropped = 0
+    walk.null_lengths = 0
+
+
+cdef inline void end_walk(ff_task *task, ff_run *run, ff_walk *walk, int status) noexcept nogil:
+    if walk.rows > run.rows:
+        run.next_offset = walk.next_offset
+    task.stats.records += walk.rows - run.rows
+    run.rows = walk.rows
+    task.next_offset = walk.next_offset
+    task.stats.records_dropped += walk.dropped
+    task.stats.null_lengths += walk.null_lengths
+    if status != FF_OK:
+        task.record_index = walk.index
+        task.record_offset = walk.offset
+
+
+cdef int deliver(ff_task *task, const ff_entry *entry, ff_run *run) noexcept nogil:
+    """The rows of one entry into the block. CRC and offset ranges have been proved."""
+    cdef ff_walk walk
+    cdef ff_columns columns
+    cdef const uint8_t *payload
+    cdef size_t size = 0
+    cdef int32_t count
+    cdef int64_t last_offset
+    cdef int status
+    cdef bint compressed = (entry.attributes & FF_CODEC_MASK) != 0
+    if entry.magic == 2:
+        if entry.count < 0:
+            return FF_BAD_COUNT
+        payload = entry.data + FF_BATCH_HEADER
+        size = entry.size - FF_BATCH_HEADER
+    elif compressed:
+        status = ff_message_value(entry, &payload, &size)
+        if status != FF_OK:
+            return status
+    if compressed:
+        status = inflate_payload(task, entry, payload, size, run, &size)
+        if status != FF_OK:
+            return status
+        payload = <const uint8_t *>run.arena + run.arena_used
+        walk.origin = <const uint8_t *>run.arena
+    else:
+        walk.origin = task.data + run.at
+    if entry.magic == 2:
+        if <size_t>entry.count > size // FF_RECORD_MIN:      # before a row is made room for
+            return FF_BAD_COUNT
+        count = entry.count
+    elif compressed:
+        status = ff_inner_count(entry, payload, size, &count, &last_offset)
+        if status != FF_OK:
+            return status
+    else:
+        count = 1
+    if room_for_rows(run, <size_t>count) != FF_OK:
+        return FF_NO_MEMORY
+    begin_walk(task, run, &columns, &walk)
+    if entry.magic == 2:
+        status = ff_walk_records(entry, payload, size, &walk)
+    elif compressed:
+        status = ff_walk_inner(entry, payload, size, last_offset, &walk)
+    else:
+        status = ff_walk_message(entry, &walk)
+    if compressed and walk.rows > run.rows:
+        run.arena_used += size
+    elif not compressed:
+        run.size = <size_t>(entry.data - task.data) + entry.size - run.at
+    end_walk(task, run, &walk, status)
+    if status == FF_OK and walk.rows > 0:
+        run.next_offset = max(walk.next_offset, ff_entry_next(entry))
+    return status
+
+
+cdef int check_entry(ff_task *task, const ff_entry *entry, int action) noexcept nogil:
+    """Everything that can be said of an entry before its payload is touched. CRC first: it covers what is looked at next."""
+    if task.check_crcs:
+        if ff_entry_crc(entry) != entry.crc:
+            return FF_BAD_CRC
+        task.stats.crc_checked_bytes += <int64_t>entry.size
+    if ff_entry_offsets(entry) != FF_OK:
+        return FF_BAD_OFFSET
+    if action == FF_REFUSE_MARKER:
+        return FF_BAD_MARKER
+    if action == FF_DELIVER:
+        if entry.attributes & FF_CODEC_MASK > (FF_CODEC_ZSTD if entry.magic == 2 else FF_CODEC_LZ4):
+            return FF_BAD_CODEC
+        if entry.size > <size_t>BLOCK_SPAN:
+            return FF_TOO_LARGE
+    return FF_OK
+
+
+cdef inline bint run_is_full(const ff_task *task, const ff_run *run, const ff_entry *entry) noexcept nogil:
+    if run.arena == NULL:
+        return <size_t>(entry.data - task.data) + entry.size - run.at > <size_t>BLOCK_SPAN
+    return run.arena_used > ARENA_FULL or run.arena_used + task.max_batch_bytes > <size_t>BLOCK_SPAN and run.arena_used > 0
+
+
+cdef void ff_run_task(ff_task *task) noexcept nogil:
+    """Do the steps until the end or the first error. The blocks made so far are good in either case."""
+    cdef ff_entry entry
+    cdef ff_run *run = NULL
+    cdef bint compressed
+    cdef int action
+    cdef int status = FF_OK
+    task.record_index = -1
+    task.record_offset = -1
+    task.declared = -1
+    while task.done < task.steps_n:
+        action = task.steps[task.done].action
+        ff_next_entry(task.data, task.n, task.steps[task.done].at, &entry)
+        status = check_entry(task, &entry, action)
+        if status != FF_OK:
+            break
+        if action == FF_DELIVER:
+            compressed = (entry.attributes & FF_CODEC_MASK) != 0
+            if run == NULL or compressed != (run.arena != NULL) or run_is_full(task, run, &entry):
+                close_run(task)
+                run = NULL
+                status = open_run(task, task.done, compressed, &run)
+                if status != FF_OK:
+                    break
+            status = deliver(task, &entry, run)
+            if status != FF_OK:
+                break
+        else:
+            task.stats.batches_skipped += 1
+            if action == FF_PASS_BELOW and ff_entry_next(&entry) > task.position:
+                task.stats.records_dropped += max(entry.count, 0)    # repeats what came before
+        task.stats.batches += 1
+        if ff_entry_next(&entry) > task.next_offset:
+            task.next_offset = ff_entry_next(&entry)
+        task.done += 1
+    task.status = status
+    close_run(task)
+
+
+cdef void ff_free_runs(ff_task *task) noexcept nogil:
+    """Give back what nobody took over."""
+    cdef Py_ssize_t i
+    for i in range(task.runs_n):
+        ff_buffer_give(task.runs[i].slab, task.runs[i].slab_capacity)
+        ff_buffer_give(task.runs[i].arena, task.runs[i].arena_capacity)
+    free(task.runs)
+    task.runs = NULL
+    task.runs_n = 0
