@@ -1,0 +1,223 @@
+"""Where a test broker keeps batches: in memory, in a segment file of a real broker, or made on demand from a template.
+
+A segment is a run of bytes with an index from offsets to byte positions. Reading gives views of those bytes, so a large fetch
+response is sent without being copied, and may end in the middle of a batch as a broker's does.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+
+from .batches import Entry, entries
+
+__all__ = ["FileSegment", "GeneratedSegment", "IndexedSegment", "MemorySegment", "Segment"]
+
+
+class Segment(ABC):
+    """Batches of one partition, one behind the other.
+
+    base_offset     first offset that may be asked for here
+    next_offset     one past the last offset
+    size            bytes
+    """
+
+    base_offset: int
+    next_offset: int
+    size: int
+
+    @abstractmethod
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        """Position and size of the first batch that ends at or above `offset`; None: every batch ends below it."""
+
+    @abstractmethod
+    def end_before(self, offset: int) -> int:
+        """Position up to which batches start below `offset`."""
+
+    @abstractmethod
+    def end_offset(self, position: int) -> int:
+        """One past the last offset of the batch that holds the byte before `position`."""
+
+    @abstractmethod
+    def read(self, position: int, length: int) -> list[memoryview]:
+        """Views that together are the `length` bytes from `position` on, or fewer at the segment's end."""
+
+    @abstractmethod
+    def batches(self) -> Iterator[tuple[Entry, memoryview]]:
+        """Each batch with its place in the segment and its bytes."""
+
+
+class IndexedSegment(Segment):
+    """Bytes in one buffer and three parallel lists: a batch's position, its first and its last offset."""
+
+    def __init__(self, data: bytearray | mmap.mmap, base_offset: int) -> None:
+        self.base_offset = self.next_offset = base_offset
+        self.size = 0
+        self._view = memoryview(data)
+        self._positions: list[int] = []
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+
+    def _add(self, position: int, end: int, base: int, last: int) -> None:
+        self._positions.append(position)
+        self._firsts.append(base)
+        # Batches that a test made overlap must not break the order that the look-up relies on.
+        self._lasts.append(max(last, self._lasts[-1]) if self._lasts else last)
+        self.size = end
+        self.next_offset = max(self.next_offset, last + 1)
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        i = bisect_left(self._lasts, offset)
+        if i == len(self._lasts):
+            return None
+        end = self._positions[i + 1] if i + 1 < len(self._positions) else self.size
+        return self._positions[i], end - self._positions[i]
+
+    def end_before(self, offset: int) -> int:
+        if offset >= self.next_offset:
+            return self.size
+        i = bisect_left(self._firsts, offset)
+        return self._positions[i] if i < len(self._positions) else self.size
+
+    def end_offset(self, position: int) -> int:
+        i = bisect_left(self._positions, position) - 1
+        return self._lasts[i] + 1 if i >= 0 else self.base_offset
+
+    def read(self, position: int, length: int) -> list[memoryview]:
+        return [self._view[position : min(position + length, self.size)]]
+
+    def batches(self) -> Iterator[tuple[Entry, memoryview]]:
+        for i, start in enumerate(self._positions):
+            end = self._positions[i + 1] if i + 1 < len(self._positions) else self.size
+            batch = self._view[start:end]
+            for entry in entries(batch):
+                yield entry._replace(start=start + entry.start, end=start + entry.end), batch[entry.start : entry.end]
+
+
+class MemorySegment(IndexedSegment):
+    """Appended batches, in a buffer of fixed size: a view of it stays good while more is written behind."""
+
+    def __init__(self, base_offset: int, capacity: int) -> None:
+        super().__init__(bytearray(capacity), base_offset)
+        self._capacity = capacity
+
+    def fits(self, size: int) -> bool:
+        return self.size + size <= self._capacity
+
+    def append(self, data: bytes | memoryview, base_offset: int, last_offset: int) -> None:
+        start = self.size
+        self._view[start : start + len(data)] = data
+        self._add(start, start + len(data), base_offset, last_offset)
+
+    def cut(self, offset: int) -> MemorySegment:
+        """A copy with the batches that end below `offset`. A copy, because views of the rest may still be on their way."""
+        kept = MemorySegment(self.base_offset, self._capacity)
+        for i, start in enumerate(self._positions):
+            if self._lasts[i] >= offset:
+                break
+            end = self._positions[i + 1] if i + 1 < len(self._positions) else self.size
+            kept.append(self._view[start:end], self._firsts[i], self._lasts[i])
+        return kept
+
+
+class FileSegment(IndexedSegment):
+    """A `.log` file of a broker, mapped, without a partial tail. Its index files are not needed: batch headers say the same."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            # An empty file can't be mapped.
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else bytearray()
+        super().__init__(data, int(path.stem) if path.stem.isdigit() else 0)
+        first = True
+        for entry in entries(self._view):
+            if first and not path.stem.isdigit():
+                self.base_offset = self.next_offset = entry.base_offset
+            first = False
+            self._add(entry.start, entry.end, entry.base_offset, entry.last_offset)
+
+
+class GeneratedSegment(Segment):
+    """`repeats` copies of a template run of batches, each moved to its own offsets when it is read.
+
+    Base offset and leader epoch lie outside a batch's CRC, so a copy costs a memcpy and two numbers a batch. Timestamps repeat.
+    The last few copies are kept, since small fetches come back for the rest of one.
+    """
+
+    _KEPT = 4
+
+    def __init__(self, template: bytes, repeats: int, base_offset: int, leader_epoch: int = 0) -> None:
+        marks = list(entries(template))
+        if not marks or marks[-1].end != len(template) or any(mark.magic != 2 for mark in marks):
+            raise ValueError("a template is a run of whole batches of format 2")
+        if repeats < 1:
+            raise ValueError(f"repeats must be 1 or more, not {repeats}")
+        first = marks[0].base_offset
+        self._template = template
+        self._positions = [mark.start for mark in marks]
+        self._firsts = [mark.base_offset - first for mark in marks]
+        self._lasts = [mark.last_offset - first for mark in marks]
+        self._span = self._lasts[-1] + 1
+        self._repeats = repeats
+        self._epoch = leader_epoch
+        self._copies: dict[int, memoryview] = {}
+        self.base_offset = base_offset
+        self.next_offset = base_offset + self._span * repeats
+        self.size = len(template) * repeats
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        if offset >= self.next_offset:
+            return None
+        copy, rest = divmod(max(offset - self.base_offset, 0), self._span)
+        i = bisect_left(self._lasts, rest)
+        end = self._positions[i + 1] if i + 1 < len(self._positions) else len(self._template)
+        return copy * len(self._template) + self._positions[i], end - self._positions[i]
+
+    def end_before(self, offset: int) -> int:
+        if offset >= self.next_offset:
+            return self.size
+        copy, rest = divmod(max(offset - self.base_offset, 0), self._span)
+        i = bisect_left(self._firsts, rest)
+        return copy * len(self._template) + (self._positions[i] if i < len(self._positions) else len(self._template))
+
+    def end_offset(self, position: int) -> int:
+        if position <= 0:
+            return self.base_offset
+        copy, rest = divmod(position - 1, len(self._template))
+        i = bisect_right(self._positions, rest) - 1
+        return self.base_offset + copy * self._span + self._lasts[i] + 1
+
+    def read(self, position: int, length: int) -> list[memoryview]:
+        out = []
+        end = min(position + length, self.size)
+        while position < end:
+            number, start = divmod(position, len(self._template))
+            stop = min(len(self._template), start + end - position)
+            out.append(self._copy(number)[start:stop])
+            position += stop - start
+        return out
+
+    def batches(self) -> Iterator[tuple[Entry, memoryview]]:
+        for number in range(self._repeats):
+            copy, shift = self._copy(number), number * len(self._template)
+            for entry in entries(copy):
+                yield entry._replace(start=shift + entry.start, end=shift + entry.end), copy[entry.start : entry.end]
+
+    def _copy(self, number: int) -> memoryview:
+        made = self._copies.get(number)
+        if made is None:
+            data = bytearray(self._template)
+            start = self.base_offset + number * self._span
+            epoch = struct.pack(">i", self._epoch)
+            for at, first in zip(self._positions, self._firsts, strict=True):
+                struct.pack_into(">q", data, at, start + first)
+                data[at + 12 : at + 16] = epoch
+            made = memoryview(data).toreadonly()
+            if len(self._copies) >= self._KEPT:
+                del self._copies[next(iter(self._copies))]
+            self._copies[number] = made
+        return made
