@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .batches import Row, control_batch, encode_batch, message_set, patch, rebase, repair_crc
 from .broker import KAFKA_VERSIONS, Broker
+from .corpus import DemoPartition, demo_corpus
 from .faults import (
     Action,
     Exchange,
@@ -34,6 +35,7 @@ __all__ = [
     "KAFKA_VERSIONS",
     "Action",
     "Broker",
+    "DemoPartition",
     "Exchange",
     "Gate",
     "Logged",
@@ -44,6 +46,7 @@ __all__ = [
     "control_batch",
     "cut",
     "delay",
+    "demo_corpus",
     "drop",
     "duplicate",
     "edit",

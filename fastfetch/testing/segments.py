@@ -144,11 +144,12 @@ class FileSegment(IndexedSegment):
 class GeneratedSegment(Segment):
     """`repeats` copies of a template run of batches, each moved to its own offsets when it is read.
 
-    Base offset and leader epoch lie outside a batch's CRC, so a copy costs a memcpy and two numbers a batch. Timestamps repeat.
-    The last few copies are kept, since small fetches come back for the rest of one.
+    Base offset, length and leader epoch are a batch's first 16 bytes, and outside its CRC: a copy is new starts, and views of the
+    template for all the rest. So any amount of data is served out of one template that stays in the processor's cache. Timestamps
+    repeat.
     """
 
-    _KEPT = 4
+    _START = 16
 
     def __init__(self, template: bytes, repeats: int, base_offset: int, leader_epoch: int = 0) -> None:
         marks = list(entries(template))
@@ -156,15 +157,15 @@ class GeneratedSegment(Segment):
             raise ValueError("a template is a run of whole batches of format 2")
         if repeats < 1:
             raise ValueError(f"repeats must be 1 or more, not {repeats}")
-        first = marks[0].base_offset
-        self._template = template
-        self._positions = [mark.start for mark in marks]
+        first, view = marks[0].base_offset, memoryview(template)
+        self._rests = [view[mark.start + self._START : mark.end] for mark in marks]
+        self._lengths = [mark.end - mark.start - 12 for mark in marks]
+        self._positions = [*(mark.start for mark in marks), len(template)]
         self._firsts = [mark.base_offset - first for mark in marks]
         self._lasts = [mark.last_offset - first for mark in marks]
         self._span = self._lasts[-1] + 1
         self._repeats = repeats
         self._epoch = leader_epoch
-        self._copies: dict[int, memoryview] = {}
         self.base_offset = base_offset
         self.next_offset = base_offset + self._span * repeats
         self.size = len(template) * repeats
@@ -174,50 +175,73 @@ class GeneratedSegment(Segment):
             return None
         copy, rest = divmod(max(offset - self.base_offset, 0), self._span)
         i = bisect_left(self._lasts, rest)
-        end = self._positions[i + 1] if i + 1 < len(self._positions) else len(self._template)
-        return copy * len(self._template) + self._positions[i], end - self._positions[i]
+        start, end = self._positions[i : i + 2]
+        return copy * self._positions[-1] + start, end - start
 
     def end_before(self, offset: int) -> int:
         if offset >= self.next_offset:
             return self.size
         copy, rest = divmod(max(offset - self.base_offset, 0), self._span)
-        i = bisect_left(self._firsts, rest)
-        return copy * len(self._template) + (self._positions[i] if i < len(self._positions) else len(self._template))
+        return copy * self._positions[-1] + self._positions[bisect_left(self._firsts, rest)]
 
     def end_offset(self, position: int) -> int:
         if position <= 0:
             return self.base_offset
-        copy, rest = divmod(position - 1, len(self._template))
-        i = bisect_right(self._positions, rest) - 1
-        return self.base_offset + copy * self._span + self._lasts[i] + 1
+        copy, rest = divmod(position - 1, self._positions[-1])
+        return self.base_offset + copy * self._span + self._lasts[bisect_right(self._positions, rest) - 1] + 1
 
     def read(self, position: int, length: int) -> list[memoryview]:
-        out = []
+        out: list[memoryview] = []
         end = min(position + length, self.size)
+        size = self._positions[-1]
         while position < end:
-            number, start = divmod(position, len(self._template))
-            stop = min(len(self._template), start + end - position)
-            out.append(self._copy(number)[start:stop])
+            copy, start = divmod(position, size)
+            stop = min(size, start + end - position)
+            first = bisect_right(self._positions, start) - 1
+            last = bisect_left(self._positions, stop)
+            pieces = self._batches(copy, first, last)
+            # Whole batches so far: trim the first and the last.
+            _trim_start(pieces, start - self._positions[first])
+            _trim_end(pieces, self._positions[last] - stop)
+            out += pieces
             position += stop - start
         return out
 
     def batches(self) -> Iterator[tuple[Entry, memoryview]]:
-        for number in range(self._repeats):
-            copy, shift = self._copy(number), number * len(self._template)
-            for entry in entries(copy):
-                yield entry._replace(start=shift + entry.start, end=shift + entry.end), copy[entry.start : entry.end]
+        for copy in range(self._repeats):
+            for i in range(len(self._rests)):
+                batch = memoryview(b"".join(self._batches(copy, i, i + 1)))
+                for entry in entries(batch):
+                    start = copy * self._positions[-1] + self._positions[i]
+                    yield entry._replace(start=start, end=start + len(batch)), batch
 
-    def _copy(self, number: int) -> memoryview:
-        made = self._copies.get(number)
-        if made is None:
-            data = bytearray(self._template)
-            start = self.base_offset + number * self._span
-            epoch = struct.pack(">i", self._epoch)
-            for at, first in zip(self._positions, self._firsts, strict=True):
-                struct.pack_into(">q", data, at, start + first)
-                data[at + 12 : at + 16] = epoch
-            made = memoryview(data).toreadonly()
-            if len(self._copies) >= self._KEPT:
-                del self._copies[next(iter(self._copies))]
-            self._copies[number] = made
-        return made
+    def _batches(self, copy: int, first: int, last: int) -> list[memoryview]:
+        """Batches `first` to `last` (exclusive) of one copy, each as its start and the rest."""
+        base = self.base_offset + copy * self._span
+        starts = bytearray(self._START * (last - first))
+        view, at = memoryview(starts).toreadonly(), 0
+        out: list[memoryview] = []
+        for i in range(first, last):
+            _BATCH_START.pack_into(starts, at, base + self._firsts[i], self._lengths[i], self._epoch)
+            out += (view[at : at + self._START], self._rests[i])
+            at += self._START
+        return out
+
+
+_BATCH_START = struct.Struct(">qii")
+
+
+def _trim_start(pieces: list[memoryview], size: int) -> None:
+    while size:
+        if size < len(pieces[0]):
+            pieces[0] = pieces[0][size:]
+            return
+        size -= len(pieces.pop(0))
+
+
+def _trim_end(pieces: list[memoryview], size: int) -> None:
+    while size:
+        if size < len(pieces[-1]):
+            pieces[-1] = pieces[-1][:-size]
+            return
+        size -= len(pieces.pop())

@@ -30,7 +30,7 @@ from .handlers import HANDLERS, Context
 __all__ = ["Logged", "Rule", "Script", "Server"]
 
 _LARGEST_REQUEST = 100 << 20  # socket.request.max.bytes
-_PIECES = 512  # buffers a sendmsg; the kernel takes 1024 at most
+_PIECES = 1024  # buffers a sendmsg, the most that Linux takes
 
 
 @dataclass(frozen=True, slots=True)
