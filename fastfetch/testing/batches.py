@@ -1,7 +1,7 @@
 """An encoder for Kafka's record batches, all formats and codecs, in plain Python.
 
-    >>> batch = encode_batch([b"v1", (b"k", b"v2"), (None, b"v3", 1000, [("h", b"x")])], base_offset=5, codec="lz4")
-    >>> batch += control_batch("abort", producer_id=42, base_offset=8)
+    batch = encode_batch([b"v1", (b"k", b"v2"), (None, b"v3", 1000, [("h", b"x")])], base_offset=5, codec="lz4")
+    batch += control_batch("abort", producer_id=42, base_offset=8)
 
 A record is a value (`bytes` or None), or a tuple `(key, value[, timestamp[, headers]])`; `Row` names the fields. A record
 without a time gets `timestamp` + its offset delta (milliseconds since 1970).

@@ -4,16 +4,17 @@ It speaks the real protocol over real TCP to any client, starts in milliseconds,
 as wanted share the topics; leaders move, nodes die and come back, and every exchange of request and answer can be delayed,
 changed, cut or refused.
 
-    >>> from fastfetch.testing import Broker, encode_batch, error, delay
-    >>> with Broker(nodes=2, versions={"Fetch": (4, 11)}) as broker:
-    ...     broker.create_topic("orders", partitions=3)
-    ...     broker.append("orders", 0, encode_batch([b"one", (b"key", b"two")], codec="lz4"))
-    ...     broker.on("Fetch", error(6, topic="orders", partition=0))           # the first Fetch is told "not the leader"
-    ...     broker.on("Metadata", delay(0.2), nth=2, times=None)                # every Metadata but the first is late
-    ...     # … let a client read from broker.bootstrap_servers …
-    ...     [r.version for r in broker.requests("Fetch")], broker.committed("my-group"), broker.end_offset("orders", 0)
-    (0, 1)
-    ([], {}, 2)
+    from fastfetch.testing import Broker, delay, encode_batch, error
+
+    with Broker(nodes=2, versions={"Fetch": (4, 11)}) as broker:
+        broker.create_topic("orders", partitions=3)
+        broker.append("orders", 0, encode_batch([b"one", (b"key", b"two")], codec="lz4"))
+        broker.on("Fetch", error(6, topic="orders", partition=0))       # the first Fetch is told "not the leader"
+        broker.on("Metadata", delay(0.2), nth=2, times=None)            # every Metadata but the first is late
+        read_all(broker.bootstrap_servers)                              # any client
+        assert broker.end_offset("orders", 0) == 2
+        assert all(request.version <= 11 for request in broker.requests("Fetch"))
+        print(broker.committed("my-group"))
 
 Served: ApiVersions, Metadata, ListOffsets, Fetch (with sessions), OffsetForLeaderEpoch, FindCoordinator, OffsetCommit and
 OffsetFetch. A request for anything else, or in a version that was not announced, closes the connection, as a real broker does.
