@@ -1,0 +1,1 @@
+"""The walk over one fetch response: a C interface only, see fetch.pxd."""
