@@ -150,7 +150,7 @@ def thread_figures(scale: Scale) -> list[Figure]:
             "one": partial(fastfetch.decode, raw, threads=1),
             "two": partial(fastfetch.decode, raw, threads=2),
         }
-        samples: Samples = alternate(contenders, data.records, rounds=scale(21))
+        samples: Samples = alternate(contenders, data.records, rounds=scale(21), clock=time.perf_counter_ns)
         out.append(ratio_figure("threads", title, samples, "one", "two", ">=", bound))
     return out
 

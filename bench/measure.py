@@ -1,5 +1,9 @@
 """How the figures are taken: contenders alternate round by round in one process, with the garbage collector off, and a ratio is
 the median of the ratios of neighbouring rounds. A machine that slows down for a while then slows both sides of a ratio.
+
+What runs in one thread is timed by that thread's processor time, system calls and page faults included: on an idle machine that
+is the time on the wall, and on a busy one the other programs' turns are left out. Where several threads work together only the
+wall will do, and the machine has to be idle.
 """
 
 from __future__ import annotations
@@ -15,7 +19,14 @@ __all__ = ["Figure", "Samples", "alternate", "difference_figure", "ratio_figure"
 Samples = dict[str, list[float]]
 
 
-def alternate(contenders: Mapping[str, Callable[[], object]], records: int, *, rounds: int, warmups: int = 2) -> Samples:
+def alternate(
+    contenders: Mapping[str, Callable[[], object]],
+    records: int,
+    *,
+    rounds: int,
+    warmups: int = 2,
+    clock: Callable[[], int] = time.thread_time_ns,
+) -> Samples:
     """Nanoseconds per record of each contender, one number a round. Freeing what a contender returns is part of its time."""
     for _ in range(warmups):
         for contender in contenders.values():
@@ -29,9 +40,9 @@ def alternate(contenders: Mapping[str, Callable[[], object]], records: int, *, r
         for _ in range(rounds):
             for name in order:
                 contender = contenders[name]
-                begun = time.perf_counter_ns()
+                begun = clock()
                 contender()
-                samples[name].append((time.perf_counter_ns() - begun) / records)
+                samples[name].append((clock() - begun) / records)
             order.reverse()  # nobody always follows the same neighbour and inherits its cache
     finally:
         if enabled:
