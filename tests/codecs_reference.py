@@ -339,10 +339,12 @@ def zstd_frame(payload: bytes, start: int) -> tuple[int, int]:
     single = descriptor >> 5 & 1
     if descriptor & 8:
         raise Broken  # reserved
+    window = 0
     if not single:
         code = little(payload, at, 1)
         at += 1
-        if (1 << 10 + (code >> 3)) // 8 * (8 + (code & 7)) > MAX_WINDOW:
+        window = (1 << 10 + (code >> 3)) // 8 * (8 + (code & 7))
+        if window > MAX_WINDOW:
             raise Broken
     width = (0, 1, 2, 4)[descriptor & 3]
     if little(payload, at, width):
@@ -353,14 +355,15 @@ def zstd_frame(payload: bytes, start: int) -> tuple[int, int]:
     if width:
         declared = little(payload, at, width) + (256 if width == 2 else 0)
         at += width
+    block_max = min(1 << 17, (declared or 0) if single else window)
     least = 0
     last = False
     while not last:
         block = little(payload, at, 3)
         at += 3
         last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
-        if kind == 3 or size > 1 << 17:
-            raise Broken  # reserved, or larger than a block may be
+        if kind == 3 or size > block_max:
+            raise Broken  # reserved, or larger than a block of this frame may be
         least += size if kind < 2 else 0
         at += 1 if kind == 1 else size
     if descriptor & 4:

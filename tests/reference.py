@@ -14,16 +14,17 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import crc32c
 from codecs_reference import Broken, Inflated, TooLarge, inflate
 
-__all__ = ["Entry", "Expected", "Problem", "Row", "Stop", "decode", "entries", "seen"]
+__all__ = ["Entry", "Expected", "Problem", "Row", "Stop", "decode", "entries", "problem_of", "seen"]
 
 HIGHEST = 2**63 - 1
 NONE, CREATE, LOG_APPEND = -1, 0, 1
 NULL_PRODUCER = -1
+MARKER_LIMIT = 1 << 16  # a control batch that inflates to more holds no marker
 
 
 class Row(NamedTuple):
@@ -235,14 +236,12 @@ class Header:
 
     def rows(self, result: Expected, limit: int, checksum: bool) -> list[Row]:
         """All records, walked to the end."""
-        if self.count < 0:
-            raise Stop("InvalidRecordError", "count")
-        if self.count == 0:
-            if self.payload:
-                raise Stop("InvalidRecordError", "count")
-            return []  # no payload: no decompressor is asked, whatever the codec bits say
+        if self.count == 0 and not self.payload:
+            return []  # no decompressor is asked, whatever the codec bits say
         if self.codec > 4:
             raise Stop("UnsupportedCodecError", "codec")
+        if self.count < 0:
+            raise Stop("InvalidRecordError", "count")
         payload = self.payload
         if self.codec:
             payload = inflated(self.codec, payload, limit, result, checksum=checksum)
@@ -251,13 +250,15 @@ class Header:
         c = Cursor(payload)
         rows: list[Row] = []
         for _ in range(self.count):
+            if not c.left:
+                raise Stop("InvalidRecordError", "count", rows)
             try:
                 rows.append(self.row(c, result))
             except Malformed:
                 raise Stop("InvalidRecordError", "record", rows) from None
         if c.left:
             # The last one counted is not trusted either: like Java, which looks for the end before it hands the last record out.
-            raise Stop("InvalidRecordError", "record", rows[:-1])
+            raise Stop("InvalidRecordError", "count", rows[:-1])
         return rows
 
     def row(self, payload: Cursor, result: Expected) -> Row:
@@ -279,18 +280,26 @@ class Header:
             timestamp, kind = wrap(self.base_timestamp + time_delta), CREATE
         return Row(self.base_offset + offset_delta, timestamp, kind, key, value, headers, self.leader_epoch)
 
-    def is_abort(self, result: Expected, limit: int, checksum: bool) -> bool:
-        """Does this control batch end its producer's transaction with an abort? Types that are no end marker are ignored."""
-        rows = self.rows(result, limit, checksum)
-        if not rows:
+    def is_abort(self) -> bool:
+        """Does this control batch end its producer's transaction with an abort? Types that are no end marker are ignored.
+
+        Only the first record is looked at, up to its key.
+        """
+        if self.count == 0:
             return False
-        key = rows[0].key
-        if key is None or len(key) < 4:
-            raise Stop("InvalidRecordError", "marker")
-        version, kind = struct.unpack_from(">hh", key)
+        try:
+            payload = inflate(self.codec, self.payload, MARKER_LIMIT).data if self.codec else self.payload
+            c = Cursor(payload)
+            c = Cursor(c.take(c.varint(32)))
+            c.take(1)
+            c.varint(64)
+            c.varint(32)
+            version, kind = Cursor(c.take(c.varint(32))).unpack("hh")
+        except (Malformed, Broken, TooLarge):
+            raise Stop("InvalidRecordError", "marker") from None
         if version < 0:
             raise Stop("InvalidRecordError", "marker")
-        return bool(kind == 0)
+        return kind == 0
 
 
 @dataclass
@@ -307,6 +316,7 @@ class Message:
     log_append_time = property(lambda self: self.magic == 1 and bool(self.attributes & 8))
     first_offset = property(lambda self: self.offset)
     last_offset = property(lambda self: self.offset)
+    count = 1
     producer_id = NULL_PRODUCER
     control = False
     transactional = False
@@ -330,8 +340,7 @@ class Message:
         c = Cursor(self.body)
         key = c.nullable(c.unpack("i")[0], result)
         value = c.nullable(c.unpack("i")[0], result)
-        result.trailing += c.left
-        return key, value
+        return key, value  # bytes behind the value are ignored, as in Java
 
     def rows(self, result: Expected, limit: int, checksum: bool) -> list[Row]:
         try:
@@ -403,11 +412,11 @@ class Transactions:
         self.pending = sorted(aborted, key=lambda pair: pair[1])
         self.open: set[int] = set()
 
-    def hides(self, header: Header, result: Expected, limit: int, checksum: bool) -> bool:
+    def hides(self, header: Header) -> bool:
         while self.pending and self.pending[0][1] <= header.last_offset:
             self.open.add(self.pending.pop(0)[0])
         if header.control:
-            if header.is_abort(result, limit, checksum):
+            if header.is_abort():
                 self.open.discard(header.producer_id)
             return True
         return header.transactional and header.producer_id in self.open
@@ -430,7 +439,6 @@ def decode(
     while True:
         at = result.consumed
         entry = None
-        header: Header | Message | None = None
         try:
             entry = entry_at(data, at)
             if entry is None:
@@ -442,12 +450,15 @@ def decode(
                 raise Stop("CorruptBatchError", "offset")
             hidden = header.control
             if isinstance(header, Header) and isolation == "read_committed" and header.producer_id >= 0:
-                hidden = transactions.hides(header, result, max_batch_bytes, lz4_content_checksum)
-            if not hidden and not (result.next_offset is not None and header.lies_below(result.next_offset)):
+                hidden = transactions.hides(header)
+            if not hidden and header.lies_below(result.next_offset or 0):
+                # Passed over by its header. Below the position asked for that is normal, else it repeats what came before.
+                result.dropped += max(header.count, 0) if header.last_offset >= (position or 0) else 0
+            elif not hidden:
                 deliver(header.rows(result, max_batch_bytes, lz4_content_checksum), position, result)
         except Stop as stop:
             deliver(stop.rows, position, result)
-            result.error = problem(stop, data, at, entry, header, result.next_offset)
+            result.error = problem(stop, data, at, entry, result.next_offset)
             return result
         result.batches += 1
         result.consumed = entry.end
@@ -465,18 +476,22 @@ def deliver(rows: Iterable[Row], position: int | None, result: Expected) -> None
             result.dropped += 1  # repeated or decreasing
 
 
-def problem(stop: Stop, data: bytes, at: int, entry: Entry | None, header: object, position: int | None) -> Problem:
-    """Where the bad batch is, and where to go on. Only a right CRC makes a batch's own end worth trusting."""
+def problem(stop: Stop, data: bytes, at: int, entry: Entry | None, position: int | None) -> Problem:
+    """Where the bad batch is, and where to go on: only a right CRC makes an offset worth trusting."""
     base = struct.unpack_from(">q", data, at)[0]
+    stays = base if position is None else position
     target = None
-    if stop.kind == "crc" and entry is not None:
-        target = sane_base_at(data, entry.end, position)
-    elif isinstance(header, Header | Message) and stop.kind != "offset":
-        target = header.last_offset + 1
-    return Problem(stop.cls, stop.kind, at, base, target, target is not None, position)
+    if entry is not None and stop.kind != "offset":
+        # The batch's own end if its CRC is right (also where CRCs were not asked for), else the start of the next one.
+        header = entry.header()
+        if entry.crc_is_right():
+            target = header.last_offset + 1 if header.offsets_are_sane() else None
+        else:
+            target = sane_base_at(data, entry.end, stays)
+    return Problem(stop.cls, stop.kind, at, base, target, target is not None, stays)
 
 
-def sane_base_at(data: bytes, at: int, position: int | None) -> int | None:
+def sane_base_at(data: bytes, at: int, position: int) -> int | None:
     """First offset of the batch at `at` if it is whole, sane, right by its own CRC, and ahead of the position.
 
     Looked for only where the bad batch says that it ends: a record may hold the bytes of a whole batch.
@@ -488,7 +503,7 @@ def sane_base_at(data: bytes, at: int, position: int | None) -> int | None:
     if entry is None or not entry.crc_is_right():
         return None
     header = entry.header()
-    if not header.offsets_are_sane() or (position is not None and header.first_offset <= position):
+    if not header.offsets_are_sane() or header.first_offset <= position:
         return None
     return int(header.first_offset)
 
@@ -496,10 +511,10 @@ def sane_base_at(data: bytes, at: int, position: int | None) -> int | None:
 # ------------------------------------------------------------------------------------------------------------ fastfetch's side
 
 
-def seen(decoded: object) -> Expected:
+def seen(decoded: Any) -> Expected:
     """A `fastfetch.Decoded` in the oracle's terms, read through the columns and the data buffer alone."""
-    result = Expected(next_offset=decoded.next_offset, consumed=decoded.consumed)  # type: ignore[attr-defined]
-    for block in decoded.blocks:  # type: ignore[attr-defined]
+    result = Expected(next_offset=decoded.next_offset, consumed=decoded.consumed)
+    for block in decoded.blocks:
         data = bytes(block.data)
         columns = [
             block.offsets, block.timestamps, block.timestamp_types, block.key_starts, block.key_lengths,
@@ -515,10 +530,14 @@ def seen(decoded: object) -> Expected:
             headers = tuple((k.encode("utf-8", "surrogateescape"), v) for k, v in heads[i])
             assert len(headers) == count
             result.records.append(Row(offset, timestamp, kind, key, value, headers, epoch))
-    error = decoded.error  # type: ignore[attr-defined]
-    if error is not None:
-        result.error = Problem(
-            type(error).__name__, error.kind, error.byte_pos, error.base_offset, error.next_offset, error.skip_trusted,
-            error.position,
-        )  # fmt: skip
+    result.error = problem_of(decoded.error)
     return result
+
+
+def problem_of(error: Any) -> Problem | None:
+    """fastfetch's error in the oracle's terms."""
+    if error is None:
+        return None
+    return Problem(
+        type(error).__name__, error.kind, error.byte_pos, error.base_offset, error.next_offset, error.skip_trusted, error.position
+    )

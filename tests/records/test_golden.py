@@ -6,37 +6,20 @@ The oracle is held to the same standard: what it is trusted with elsewhere, it h
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from functools import cache
-from typing import Any
 
 import pytest
 import reference
 from differences import DIFFERENCES, HEADER_KEYS, expected
-from golden import as_java, java_lines, outcome, views
+from golden import View, as_java, java_lines, outcome, views
 
 import fastfetch
 
 LINES = java_lines()
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+LARGE = 1000
 FIELDS = """base_offset last_offset next_offset crc max_timestamp count leader_epoch producer_id producer_epoch base_sequence
     transactional control timestamp_type delete_horizon"""
-
-
-@cache
-def oracle(name: str, **arguments: Any) -> reference.Expected:
-    return reference.decode(LINES[name]["set"], **arguments)
-
-
-def compare(name: str, decoded: Any) -> None:
-    line = LINES[name]
-    wrong = []
-    for view in views(line):
-        got, want = outcome(view, decoded(name, **view.arguments)), expected(name, view)
-        same = (got.offsets, got.next_offset) == (want.offsets, want.next_offset) and (got.error is None) == (want.error is None)
-        listed = view.error is not None or want.error is None or got.error == want.error
-        if not same or not listed:
-            wrong.append(f"{view.name}\n  Java      {view}\n  expected  {want}\n  got       {got}")
-    assert not wrong, "\n".join(wrong)
+COUNTS = "batches records_dropped null_lengths trailing_bytes"
 
 
 def test_every_line_is_here():
@@ -44,14 +27,39 @@ def test_every_line_is_here():
     assert (len(valid), len(LINES) - len(valid)) == (433, 343)
 
 
-@pytest.mark.parametrize("name", LINES)
-def test_the_oracle_agrees_with_java(name: str):
-    compare(name, oracle)
+def delivered(decoded: fastfetch.Decoded) -> reference.Expected:
+    """Offsets, position and error, quickly: no values are made."""
+    got = reference.Expected(next_offset=decoded.next_offset, error=reference.problem_of(decoded.error))
+    nothing = (0, 0, None, None, (), -1)
+    got.records = [reference.Row(offset, *nothing) for block in decoded.blocks for offset in block.offsets.tolist()]
+    return got
+
+
+def judged(java: View, name: str, got: reference.Expected) -> tuple[View, View]:
+    """What is wanted and what came. Where both report an error, which one it is the oracle says, not Java."""
+    want, found = expected(name, java), outcome(java, got)
+    if java.error is not None and want.error is not None and found.error is not None:
+        found = found.gives(found.offsets, found.next_offset, want.error)
+    return want, found
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_offsets_positions_and_errors_are_those_of_java(name: str):
-    compare(name, lambda name, **arguments: reference.seen(fastfetch.decode(LINES[name]["set"], **arguments)))
+def test_offsets_positions_and_errors_are_those_of_java_and_all_else_of_the_oracle(name: str):
+    line = LINES[name]
+    for view in views(line):
+        decoded = fastfetch.decode(line["set"], **view.arguments)
+        want, found = judged(view, name, delivered(decoded))
+        assert found == want
+        if line["count"] > LARGE and (view.name != "read" or "records" not in line):
+            continue  # the oracle takes a second for each of these
+        ours = reference.seen(decoded)
+        oracle = reference.decode(line["set"], **view.arguments)
+        want, found = judged(view, name, oracle)
+        assert found == want, "the oracle is wrong"
+        assert ours.error == oracle.error, view.name
+        assert (ours.records, ours.next_offset, ours.consumed) == (oracle.records, oracle.next_offset, oracle.consumed), view.name
+        counts = (oracle.batches, oracle.dropped, oracle.null_lengths, oracle.trailing)
+        assert tuple(getattr(decoded.stats, count) for count in COUNTS.split()) == counts, view.name
 
 
 @pytest.mark.parametrize("name", [name for name, line in LINES.items() if "records" in line])
@@ -64,15 +72,6 @@ def test_records_are_those_of_java(name: str):
         if name in HEADER_KEYS:
             record = [*record[:5], ours[5]]
         assert ours == record
-
-
-@pytest.mark.parametrize("name", LINES)
-def test_the_oracle_agrees_in_every_field_and_every_detail_of_the_error(name: str):
-    for view in views(LINES[name]):
-        ours = reference.seen(fastfetch.decode(LINES[name]["set"], **view.arguments))
-        theirs = oracle(name, **view.arguments)
-        assert ours.error == theirs.error, view.name
-        assert (ours.records, ours.next_offset, ours.consumed) == (theirs.records, theirs.next_offset, theirs.consumed), view.name
 
 
 @pytest.mark.parametrize("name", [name for name, line in LINES.items() if "batches" in line])
@@ -107,10 +106,10 @@ def test_no_listed_difference_is_stale(difference):
     changed = set()
     for pattern in difference.names:
         names = [name for name in LINES if fnmatchcase(name, pattern)]
-        all_views = [(name, view) for name in names for view in views(LINES[name])]
-        found = [(view, difference.apply(view)) for name, view in all_views if difference.applies(name, view)]
         assert names, pattern
-        assert any(view != ours for view, ours in found) or (difference.at == "read" and not found), pattern
+        every = [(name, view) for name in names for view in views(LINES[name])]
+        found = [(view, difference.apply(view)) for name, view in every if difference.applies(name, view)]
+        assert any(view != ours for view, ours in found), pattern
         for view, ours in found:
             changed |= {field for field in ("offsets", "next_offset", "error") if getattr(view, field) != getattr(ours, field)}
     assert changed
