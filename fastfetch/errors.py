@@ -103,6 +103,7 @@ class CorruptBatchError(ProtocolError):
     kind                one word: length, magic, crc, offset, codec, inflate, too_large, count, record, marker
     size                whole length of the batch in bytes as declared, None if unreadable
     node_id             broker that sent it, None if unknown
+    path                segment file it was read from, in which byte_pos counts; None if it did not come from a file
     detail              the numbers behind `what`
     """
 
@@ -122,6 +123,7 @@ class CorruptBatchError(ProtocolError):
         kind: str | None = None,
         size: int | None = None,
         node_id: int | None = None,
+        path: str | None = None,
         detail: str = "",
         **more: Any,
     ) -> None:
@@ -138,6 +140,7 @@ class CorruptBatchError(ProtocolError):
             self.kind = kind
         self.size = size
         self.node_id = node_id
+        self.path = path
         self.detail = detail
         for name, value in more.items():
             setattr(self, name, value)
@@ -147,13 +150,17 @@ class CorruptBatchError(ProtocolError):
         batch = "batch" if self.base_offset is None else f"batch at offset {self.base_offset}"
         size = "" if self.size is None else f"{self.size} bytes "
         node = "" if self.node_id is None else f", node {self.node_id}"
+        source = node if self.path is None else f" of {self.path}"
         stays = "" if self.position is None else f"; the partition stays at {self.position}"
-        if self.next_offset is not None and self.skip_trusted:
+        trusted = self.next_offset is not None and self.skip_trusted
+        if self.path is not None:
+            then = f"Next trusted offset, to start at: {self.next_offset}" if trusted else "No trusted offset to start at again"
+        elif trusted:
             then = f"Next trusted offset: {self.next_offset}{stays}, consumer.skip(tp) goes on at {self.next_offset}"
         else:
             then = f"No trusted offset to go on at{stays}; seek to an offset known to be good"
         detail = f": {self.detail}" if self.detail else ""
-        return f"{self.what} in {where}, {batch} ({size}at byte {self.byte_pos}{node}){detail}. {then}"
+        return f"{self.what} in {where}, {batch} ({size}at byte {self.byte_pos}{source}){detail}. {then}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.what, dict(self.__dict__))

@@ -14,8 +14,8 @@ cdef class Codecs:
     """One set of decompressor states. Belongs to one thread at a time."""
 
     cdef ff_codecs c
-    cdef object python          # states of the Python provider, kept alive
-    cdef readonly object raised # exception that a Python codec raised (FF_RAISED)
+    cdef object python              # states of the Python provider, kept alive
+    cdef readonly object raised     # exception that a Python codec raised (FF_RAISED)
     cdef int generation
 
 

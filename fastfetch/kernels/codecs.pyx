@@ -19,6 +19,10 @@ from fastfetch.kernels.snappy cimport ff_snappy_inflate, ff_snappy_size
 from fastfetch.kernels.wire cimport *
 
 
+cdef extern from *:
+    unsigned int CYTHON_HEX_VERSION
+
+
 cdef extern from "dlfcn.h" nogil:
     void *dlopen(const char *name, int flags)
     void *dlsym(void *handle, const char *name)
@@ -455,3 +459,16 @@ cdef int64_t ff_inflate(ff_codecs *codecs, int codec, int magic, const uint8_t *
 
 
 use_provider(os.environ.get("FASTFETCH_CODECS") or "auto")
+
+
+CYTHON_VERSION = f"{CYTHON_HEX_VERSION >> 24}.{CYTHON_HEX_VERSION >> 16 & 0xFF}.{CYTHON_HEX_VERSION >> 8 & 0xFF}"
+
+
+def crc_path() -> str:
+    """The CRC-32C path in use, by its name in crc32c.h."""
+    return ff_crc_path_name(ff_crc_path()).decode()
+
+
+def crc_paths() -> list:
+    """All CRC-32C paths that this CPU can take."""
+    return [ff_crc_path_name(path).decode() for path in range(1, 5) if ff_crc_path_supported(path)]

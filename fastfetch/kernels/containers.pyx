@@ -92,7 +92,7 @@ cdef int zstd_frame(ff_reader *r, ff_extent *extent) noexcept nogil:
                 least += size
             else:
                 most += block_max
-        if r.bad or size > ZSTD_BLOCK_MAX:
+        if r.bad or size > block_max:    # Block_Maximum_Size: the window's, at most 128 KiB
             return FF_BAD_INFLATE
         if block & 1:
             break

@@ -1,6 +1,7 @@
 """The formats before 0.11, still on disk in old topics:
 
-    offset int64 | size int32 | crc uint32 | magic int8 | attributes int8 | [timestamp int64, magic 1] | keyLen int32 | key | valueLen int32 | value
+    offset int64 | size int32 | crc uint32 | magic int8 | attributes int8 | [timestamp int64, magic 1]
+    | keyLength int32 | key | valueLength int32 | value
 
 A compressed message ("wrapper") holds a message set as its value. Inside a magic-0 wrapper offsets are absolute; inside a magic-1 wrapper
 they are relative, and the wrapper has the offset of its last message (KIP-31): absolute = wrapper - last inner + inner, never a
@@ -43,7 +44,7 @@ cdef int ff_message_value(const ff_entry *entry, const uint8_t **value, size_t *
 
 
 cdef inline int write_row(const ff_entry *entry, int64_t offset, int64_t timestamp, ff_walk *walk) noexcept nogil:
-    """One message as a row of walk.columns, unless it lies below what may still be delivered. Bytes after the value are ignored, as in Java."""
+    """One message as a row, unless it lies below what may still be delivered. Bytes after the value are ignored, as in Java."""
     cdef ff_columns *c = walk.columns
     cdef ff_reader r = fields(entry)
     cdef const uint8_t *at

@@ -38,7 +38,7 @@ cdef inline int next_chunk(ff_reader *r, const uint8_t **chunk, size_t *n) noexc
 
 
 cdef int ff_snappy_size(const uint8_t *src, size_t n, uint64_t *size, int64_t *unused) noexcept nogil:
-    """Declared uncompressed size of all there is: exact if the data is good. Nothing is allocated by it before it is compared with a cap."""
+    """Declared uncompressed size of all there is: exact if the data is good. The caller compares it with a cap before it allocates."""
     cdef ff_reader r = ff_reader_of(src, n)
     cdef ff_reader raw
     cdef const uint8_t *chunk

@@ -115,7 +115,8 @@ cdef extern from "fastfetch/crc32c.h" nogil:
 
 cdef extern from "fastfetch/codec.h" nogil:
     ctypedef int64_t (*ff_inflate_fn)(void *context, const uint8_t *src, size_t n, uint8_t *dst, size_t cap) noexcept nogil
-    ctypedef int64_t (*ff_lz4_block_fn)(void *context, const uint8_t *src, size_t n, uint8_t *dst, size_t cap, size_t history) noexcept nogil
+    ctypedef int64_t (*ff_lz4_block_fn)(
+        void *context, const uint8_t *src, size_t n, uint8_t *dst, size_t cap, size_t history) noexcept nogil
 
     ctypedef struct ff_codecs:
         ff_inflate_fn gzip

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 ctypedef struct ff_aborted:
     Py_ssize_t n                # transactions, by first offset
     const int64_t *first_offsets
-    const int64_t *transactions # index into `producers` of each
+    const int64_t *transactions     # index into `producers` of each
     Py_ssize_t pending          # the first transaction not reached yet
     Py_ssize_t producers_n
     const int64_t *producers    # producer ids, ascending

@@ -5,12 +5,11 @@ are NumPy views made on request; keys(), values(), headers() and records() copy.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.string cimport memcpy
 
 from fastfetch.kernels.wire cimport *
 from fastfetch.records.buffers cimport Buffer, ff_buffer_take, own_buffer
@@ -289,7 +288,8 @@ cdef class RecordBlock:
                 next_offset = self.columns.offsets[self.first + stop - 1] + 1
             else:
                 next_offset = self.columns.offsets[self.first + start]
-            return make_block(self.topic, self.partition, next_offset, self.view, self.slab, self.slab_rows, self.first + start, stop - start)
+            return make_block(
+                self.topic, self.partition, next_offset, self.view, self.slab, self.slab_rows, self.first + start, stop - start)
         i = index
         if i < 0:
             i += self.n
@@ -348,7 +348,7 @@ cdef void skip_headers(ff_reader *r) noexcept nogil:
 
 
 cdef RecordBlock make_block(
-    object topic, int partition, int64_t next_offset, object view, Buffer slab, size_t slab_rows, Py_ssize_t first, Py_ssize_t n):
+        object topic, int partition, int64_t next_offset, object view, Buffer slab, size_t slab_rows, Py_ssize_t first, Py_ssize_t n):
     cdef RecordBlock block = RecordBlock.__new__(RecordBlock)
     block.topic = topic
     block.partition = partition

@@ -16,10 +16,9 @@ from fastfetch.kernels.codecs cimport Codecs, acquire_codecs, release_codecs
 from fastfetch.kernels.frames cimport ff_entry, ff_entry_crc, ff_entry_offsets, ff_next_entry
 from fastfetch.kernels.wire cimport *
 from fastfetch.records.aborted cimport AbortedTransactions
-from fastfetch.records.block cimport RecordBlock, make_block
+from fastfetch.records.block cimport make_block
 from fastfetch.records.buffers cimport Buffer, own_buffer
-from fastfetch.records.runs cimport (
-    FF_DELIVER, ff_entry_next, ff_free_runs, ff_plan_steps, ff_run, ff_run_task, ff_stats, ff_step, ff_steps, ff_task)
+from fastfetch.records.runs cimport ff_entry_next, ff_free_runs, ff_plan_steps, ff_run, ff_run_task, ff_stats, ff_steps, ff_task
 
 
 cdef enum:
@@ -27,10 +26,16 @@ cdef enum:
 
 
 cdef class DecodeStats:
-    """Counts of one decode(): batches seen, batches_skipped (below the position, aborted, control, empty), crc_checked_bytes, records
-    delivered, records_dropped (repeated or going back), null_lengths (below -1, read as null), trailing_bytes (ignored behind compressed data), inflated_bytes."""
+    """Counts of one decode().
 
-    cdef readonly int64_t batches, batches_skipped, crc_checked_bytes, records, records_dropped, null_lengths, trailing_bytes, inflated_bytes
+    batches            seen whole              batches_skipped  of these: below the position, aborted, control, empty
+    records            delivered               records_dropped  repeated an offset or went back
+    crc_checked_bytes  of whole batches        inflated_bytes   produced by decompressors
+    null_lengths       below -1, read as null  trailing_bytes   ignored behind compressed data
+    """
+
+    cdef readonly int64_t batches, batches_skipped, crc_checked_bytes, records
+    cdef readonly int64_t records_dropped, null_lengths, trailing_bytes, inflated_bytes
 
     cdef void add(self, const ff_stats *s) noexcept:
         self.batches += s.batches
@@ -44,7 +49,8 @@ cdef class DecodeStats:
 
     def as_dict(self) -> dict:
         return {name: getattr(self, name) for name in (
-            "batches", "batches_skipped", "crc_checked_bytes", "records", "records_dropped", "null_lengths", "trailing_bytes", "inflated_bytes")}
+            "batches", "batches_skipped", "crc_checked_bytes", "records", "records_dropped", "null_lengths", "trailing_bytes",
+            "inflated_bytes")}
 
     def __repr__(self):
         return f"DecodeStats({', '.join(f'{name}={value}' for name, value in self.as_dict().items())})"
@@ -141,7 +147,7 @@ cdef bint skip_target(const uint8_t *data, size_t n, const ff_entry *bad, int st
 
 
 cdef object make_error(
-    const uint8_t *data, size_t n, size_t at, int status, const ff_task *task, object next_offset, str topic, int partition):
+        const uint8_t *data, size_t n, size_t at, int status, const ff_task *task, object next_offset, str topic, int partition):
     """The exception for the entry at `at`. `task` NULL: its framing is bad."""
     cdef ff_entry entry
     cdef int64_t target = 0
@@ -153,7 +159,7 @@ cdef object make_error(
     cls, kind = _kinds.get(status, _record_kind)
     position = next_offset if next_offset is not None else entry.offset
     trusted = skip_target(data, n, &entry, status, position, &target)
-    more = {}
+    more = {"status": status}                # for capi.h
     if status == FF_BAD_CRC:
         more["stored"] = entry.crc
         more["computed"] = ff_entry_crc(&entry)
@@ -183,7 +189,8 @@ cdef object make_error(
     text = (<bytes>ff_status_text(status)).decode()
     return cls(
         text[0].upper() + text[1:], topic=topic, partition=partition, position=position, base_offset=entry.offset,
-        next_offset=target if trusted else None, skip_trusted=trusted, byte_pos=at, kind=kind, size=entry.size or None, detail=detail, **more)
+        next_offset=target if trusted else None, skip_trusted=trusted, byte_pos=at, kind=kind, size=entry.size or None,
+        detail=detail, **more)
 
 
 cdef list split_steps(const ff_steps *steps, size_t n, int threads):
@@ -275,7 +282,8 @@ def decode(
 
 
 cdef Decoded decode_view(
-    object view, bint positioned, int64_t start, AbortedTransactions filter, bint check, uint64_t limit, str topic, int partition, int threads, bint lax):
+        object view, bint positioned, int64_t start, AbortedTransactions filter, bint check, uint64_t limit, str topic, int partition,
+        int threads, bint lax):
     cdef const uint8_t *data = <const uint8_t *>PyMemoryView_GET_BUFFER(view).buf
     cdef size_t n = <size_t>PyMemoryView_GET_BUFFER(view).len
     cdef Codecs codecs = acquire_codecs(not lax)

@@ -76,7 +76,8 @@ ctypedef struct ff_task:
 
 
 cdef int ff_plan_steps(
-    const uint8_t *data, size_t n, int64_t position, ff_aborted *aborted, bint check_crcs, ff_codecs *codecs, ff_steps *steps) noexcept nogil
+    const uint8_t *data, size_t n, int64_t position, ff_aborted *aborted, bint check_crcs, ff_codecs *codecs,
+    ff_steps *steps) noexcept nogil
 cdef void ff_run_task(ff_task *task) noexcept nogil
 cdef void ff_free_runs(ff_task *task) noexcept nogil
 cdef int64_t ff_entry_next(const ff_entry *entry) noexcept nogil

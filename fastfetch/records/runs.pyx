@@ -32,7 +32,7 @@ cdef int64_t INT64_HIGHEST = <int64_t>0x7FFFFFFFFFFFFFFF
 
 cdef int64_t ff_entry_next(const ff_entry *entry) noexcept nogil:
     """Next offset after an entry whose offsets are in range."""
-    return entry.offset + entry.last_offset_delta + 1
+    return entry.offset + entry.last_offset_delta + 1    # cannot overflow: ff_entry_offsets has passed
 
 
 # ---------------------------------------------------------------------------------------------------- plan
@@ -83,7 +83,8 @@ cdef int marker_type(const ff_entry *entry, bint check_crcs, ff_codecs *codecs, 
 
 
 cdef int ff_plan_steps(
-    const uint8_t *data, size_t n, int64_t position, ff_aborted *aborted, bint check_crcs, ff_codecs *codecs, ff_steps *steps) noexcept nogil:
+        const uint8_t *data, size_t n, int64_t position, ff_aborted *aborted, bint check_crcs, ff_codecs *codecs,
+        ff_steps *steps) noexcept nogil:
     """Fill steps. `aborted` NULL: read_uncommitted. Returns FF_OK or FF_NO_MEMORY; steps.status says why the walk ended."""
     cdef ff_entry entry
     cdef size_t at = 0

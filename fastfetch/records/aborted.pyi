@@ -1,0 +1,4 @@
+from collections.abc import Iterable
+
+class AbortedTransactions:
+    def __init__(self, aborted: Iterable[tuple[int, int]] | None) -> None: ...
