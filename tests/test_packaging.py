@@ -13,6 +13,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import venv
 import zipfile
 from collections.abc import Callable
@@ -120,14 +121,15 @@ def test_the_wheel_has_every_module_and_nothing_else(root: Path, wheel: Path) ->
     assert {name.split("/")[0] for name in names} == {"fastfetch"}, "tests and benchmarks stay out"
 
 
-def test_the_metadata(wheel: Path) -> None:
+def test_the_metadata(root: Path, wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
     metadata = email.message_from_string(archive.read(name).decode())
-    assert metadata["Version"] == fastfetch.__version__
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert metadata["Version"] == project["version"]
     assert metadata["License-Expression"] == "Apache-2.0"
     needs = {need.split(">")[0].strip() for need in metadata.get_all("Requires-Dist", []) if "extra ==" not in need}
-    assert needs == {"numpy", "crc32c", "lz4", "zstandard", "click", "rich"}
+    assert needs == {"numpy", "crc32c", "lz4", "zstandard", "click", "rich"}, "docs/architecture.md says why of each"
     assert archive.read(name.replace("METADATA", "licenses/LICENSE"))
     assert "kfetch = fastfetch.cli:main" in archive.read(name.replace("METADATA", "entry_points.txt")).decode()
 
@@ -158,7 +160,7 @@ def test_the_installed_package_decodes_and_says_how(installed: Python) -> None:
 
 
 def test_both_commands_are_there(installed: Python) -> None:
-    assert fastfetch.__version__ in installed("-m", "fastfetch", "--version")
+    assert installed("-c", "import fastfetch; print(fastfetch.__version__)").strip() in installed("-m", "fastfetch", "--version")
     kfetch = Path(installed("-c", "import sys; print(sys.prefix)").strip()) / "bin" / "kfetch"
     assert "kfetch" in said(kfetch, "--help", cwd=kfetch.parent)
 
@@ -171,26 +173,31 @@ def include(installed: Python) -> str:
     return installed("-c", "import fastfetch; print(fastfetch.get_include())").strip()
 
 
-def compile_extension(source: Path, name: str, *folders: str, cwd: Path) -> Path:
-    """One extension module, with the compiler and flags that this Python was built with, warnings being errors."""
-    target = cwd / (name + sysconfig.get_config_var("EXT_SUFFIX"))
-    compiler = sysconfig.get_config_var("CC").split()
-    flags = ["-std=gnu99", "-O1", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-fPIC", "-shared"]
-    if source.parent == cwd:  # Cython's output is not ours to keep free of warnings
-        flags.remove("-Werror")
-    includes = [f"-I{folder}" for folder in (*folders, sysconfig.get_path("include"))]
-    said(*compiler, *flags, *includes, source, "-o", target, cwd=cwd)
-    return target
+@pytest.fixture(scope="session")
+def build(installed: Python, include: str, elsewhere: Path) -> Callable[[str], None]:
+    """Makes one of the extensions in c_api, with nothing but the installed package, Cython and this Python's compiler."""
+
+    def compile_one(name: str) -> None:
+        shutil.copy(HERE / "c_api" / name, elsewhere)
+        source = elsewhere / name
+        strict = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
+        if source.suffix == ".pyx":
+            site = Path(include).parent.parent
+            installed("-m", "cython", "-3", "-I", site, "-I", include, source)
+            strict = []  # Cython's output is not ours to keep free of warnings
+        compiler = sysconfig.get_config_var("CC").split()
+        target = source.with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
+        flags = ["-std=gnu99", "-O1", "-fPIC", "-shared", *strict, f"-I{include}", f"-I{sysconfig.get_path('include')}"]
+        said(*compiler, *flags, source.with_suffix(".c"), "-o", target, cwd=elsewhere)
+
+    return compile_one
 
 
-RECORDS = [(b"k%d" % i, b"x" * i) for i in range(50)]
+RECORDS: list[tuple[bytes, bytes | None]] = [(b"k%d" % i, b"x" * i) for i in range(50)]
 
 
-def test_a_cython_extension_cimports_the_installed_package(installed: Python, include: str, elsewhere: Path) -> None:
-    shutil.copy(HERE / "c_api" / "stranger.pyx", elsewhere)
-    site = Path(include).parent.parent
-    installed("-m", "cython", "-3", "-I", site, "-I", include, "stranger.pyx")
-    compile_extension(elsewhere / "stranger.c", "stranger", include, cwd=elsewhere)
+def test_a_cython_extension_cimports_the_kernels(installed: Python, build: Callable[[str], None]) -> None:
+    build("stranger.pyx")
     program = (
         "import sys, stranger\n"
         "data = bytes.fromhex(sys.argv[1])\n"
@@ -199,10 +206,51 @@ def test_a_cython_extension_cimports_the_installed_package(installed: Python, in
         "except ValueError as error: print(error)\n"
     )
     first, second = encode_batch(RECORDS), encode_batch(RECORDS, base_offset=50)
-    all_of_it, cut, nothing = (50, sum(range(50))), (50, sum(range(50))), (0, 0)
-    printed = installed("-c", program, (first + second).hex()).splitlines()
-    assert printed[0] == f"{tuple(2 * n for n in all_of_it)} {cut} {nothing}"
-    assert printed[1] == f"CRC mismatch at byte {len(first)}"
+    whole, bad = installed("-c", program, (first + second).hex()).splitlines()
+    assert whole == f"{(100, 2 * sum(range(50)))} {(50, sum(range(50)))} (0, 0)"
+    assert bad == f"CRC mismatch at byte {len(first)}"
+
+
+def test_a_cython_extension_takes_blocks(installed: Python, build: Callable[[str], None]) -> None:
+    build("blocks.pyx")
+    program = (
+        "import sys, fastfetch, blocks\n"
+        "[block] = fastfetch.decode(bytes.fromhex(sys.argv[1])).blocks\n"
+        "print(blocks.longest_value(block), blocks.longest_value(block[10:20]), blocks.longest_value(block[5:5]))\n"
+    )
+    batch = encode_batch(RECORDS, base_offset=1000, codec="zstd")
+    assert installed("-c", program, batch.hex()).strip() == "(1049, 49) (1019, 19) None"
+
+
+def test_an_extension_in_plain_c_decodes_through_the_capsule(installed: Python, build: Callable[[str], None]) -> None:
+    build("plain.c")
+    good = encode_batch([*RECORDS, (b"k", None)], base_offset=100, codec="lz4")
+    following = encode_batch([b"v"], base_offset=151)
+    aborted = encode_batch([b"a", b"b"], base_offset=0, producer_id=7, producer_epoch=0, transactional=True)
+    program = (
+        "import sys, plain\n"
+        "good, following, aborted = map(bytes.fromhex, sys.argv[1:])\n"
+        "offsets, values, nulls, *rest = plain.summary(good + following[:-1])\n"
+        "print(offsets == list(range(100, 151)), len(values), nulls, *rest)\n"
+        "print(plain.summary(good, position=148)[0], plain.summary(b'')[3:])\n"
+        "print(plain.summary(aborted + good, aborted=(7, 0))[0][0], plain.summary(aborted + good)[0][0])\n"
+        "bad = bytearray(good); bad[-1] ^= 1\n"
+        "offsets, values, nulls, *rest = plain.summary(aborted + bytes(bad) + following)\n"
+        "print(offsets, *rest)\n"
+        "print(*plain.summary(good, max_batch_bytes=100)[3:7])\n"
+        "try: plain.summary(good, max_batch_bytes=-1)\n"
+        "except Exception as error: print(type(error).__name__)\n"
+    )
+    said_whole, said_part, said_aborted, said_bad, said_large, said_wrong = installed(
+        "-c", program, good.hex(), following.hex(), aborted.hex()
+    ).splitlines()
+    assert said_whole == f"True {sum(range(50))} 1 151 {len(good)} ok -1 None"
+    assert said_part.startswith("[148, 149, 150] (-1, 0, 'ok', -1, None)")
+    assert said_aborted == "100 0"
+    # The good records come first, the position stays, and the next batch whose CRC is right is where reading can go on.
+    assert said_bad.startswith(f"[0, 1] 2 {len(aborted)} CRC mismatch 151 CRC mismatch")
+    assert said_large == "-1 0 batch inflates beyond the limit 151"
+    assert said_wrong in {"UsageError", "ValueError"}
 
 
 # --------------------------------------------------------------------------------------------------------- and type-check it
