@@ -9,8 +9,9 @@ What was chosen, because it decides the figures:
   without sizes or checksums; zstd level 3 streamed without a content size; gzip level 6; snappy framed in 32 KiB chunks.
 - JSON is an event of about 200 bytes with a key of 8 bytes; its fields are drawn from distributions like those of a web shop.
   The 100-byte values are lines of a metrics agent, the 1 KB values random letters; both without keys, as most such topics.
-- A response has 4 MiB of uncompressed records or, for the figure with two threads, 16 MiB on the wire.
-  Random numbers come from a seed; a set is cached in out/ under a hash of this file.
+- A response has 4 MiB of records before compression; 1 MiB where Python objects are made of all of them (figures.py says why);
+  16 MiB on the wire for the figure with two threads.
+- Random numbers come from a seed; a set is cached in out/ under a hash of this file.
 """
 
 from __future__ import annotations
@@ -126,14 +127,14 @@ def _snappy_java(data: bytes) -> bytes:
     return b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(chunk)) + chunk for chunk in chunks)
 
 
-def _build(name: str) -> Corpus:
+def _build(name: str, inflated_bytes: int) -> Corpus:
     recipe = _RECIPES[name]
     rng = random.Random(1)
     pairs = recipe.values(rng)
     batches: list[bytes] = []
     offset = inflated = 0
     moment = FIRST_TIMESTAMP_MS
-    while inflated < RESPONSE_BYTES:
+    while inflated < inflated_bytes:
         rows: list[tuple[bytes | None, bytes, int]] = []
         size = 0
         while len(rows) < recipe.per_batch if recipe.per_batch else size < BATCH_BYTES:
@@ -157,15 +158,16 @@ def _build(name: str) -> Corpus:
 
 
 @functools.cache
-def corpus(name: str) -> Corpus:
-    """The set called `name`, one of CORPORA; from out/ if it was made before."""
+def corpus(name: str, inflated_bytes: int = RESPONSE_BYTES) -> Corpus:
+    """The set called `name`, one of CORPORA, with at least `inflated_bytes` of records; from out/ if it was made before."""
     version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
-    path = OUT / f"{name}-{version}.pickle"
+    stem = f"{name}-{inflated_bytes >> 10}k"
+    path = OUT / f"{stem}-{version}.pickle"
     if path.exists():
         return Corpus(*pickle.loads(path.read_bytes()))
-    made = _build(name)
+    made = _build(name, inflated_bytes)
     OUT.mkdir(exist_ok=True)
-    for old in OUT.glob(f"{name}-????????????.pickle"):
+    for old in OUT.glob(f"{stem}-*.pickle"):
         old.unlink()
     path.write_bytes(pickle.dumps(tuple(vars(made).values())))
     return made

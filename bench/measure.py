@@ -102,7 +102,9 @@ def ratio_figure(group: str, name: str, samples: Samples, over: str, under: str,
     return Figure(group, name, values, "x", relation, bound, _costs(samples, over, under))
 
 
-def difference_figure(group: str, name: str, samples: Samples, whole: str, part: str, relation: str, bound: float) -> Figure:
+def difference_figure(
+    group: str, name: str, samples: Samples, whole: str, part: str, relation: str, bound: float | None
+) -> Figure:
     """`whole` less `part`, round by round, in ns per record."""
     values = tuple(a - b for a, b in zip(samples[whole], samples[part], strict=True))
     return Figure(group, name, values, "ns", relation, bound, _costs(samples, whole, part))
