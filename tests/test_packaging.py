@@ -273,6 +273,6 @@ def test_a_consumer_type_checks_against_the_installed_wheel(installed: Python, e
         program.name,
     ]
     done = subprocess.run(words, cwd=elsewhere, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    expected = {n for n, line in enumerate(program.read_text().splitlines(), 1) if "# error:" in line}
+    expected = {n for n, line in enumerate(program.read_text().splitlines(), 1) if "  # error:" in line}
     refused = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
     assert refused == expected, done.stdout

@@ -58,6 +58,10 @@ typedef struct {
 } ff_capi;
 
 static inline const ff_capi *ff_import(void) {
+    /* PyCapsule_Import imports only the first name of the path and takes the others for attributes that are there. */
+    PyObject *module = PyImport_ImportModule("fastfetch.records.capi");
+    if (module == NULL) return NULL;
+    Py_DECREF(module); /* sys.modules keeps it */
     const ff_capi *capi = (const ff_capi *)PyCapsule_Import(FF_CAPI_CAPSULE, 0);
     if (capi && capi->version != FF_CAPI_VERSION) {
         PyErr_Format(PyExc_ImportError, "fastfetch has C API version %d, this program was built for %d", capi->version, FF_CAPI_VERSION);
