@@ -23,7 +23,7 @@ from fastfetch.records.buffers cimport ff_buffer_give, ff_buffer_grow, ff_buffer
 
 cdef enum:
     MARKER_MAX = 1 << 16            # a compressed control batch larger than this is no marker
-    ARENA_FULL = 16 << 20           # a new block begins beyond this: bounds what one block pins
+    ARENA_FULL = 8 << 20            # a new block begins beyond this: bounds what one block pins
     ARENA_SLACK = 1 << 17           # compressed blocks may inflate to 128 KiB each, whatever they really hold
     BLOCK_SPAN = 0x7FFFFFFF         # starts in a block are int32
 
@@ -183,7 +183,7 @@ cdef int open_run(ff_task *task, Py_ssize_t step, bint arena, ff_run **run) noex
     if r.slab == NULL:
         return FF_NO_MEMORY
     if arena:
-        r.arena = ff_buffer_take(<size_t>min(wire * 4, <uint64_t>ARENA_FULL) + ARENA_SLACK, &r.arena_capacity)
+        r.arena = ff_buffer_take(<size_t>min(wire * 4, <uint64_t>ARENA_FULL) + 4 * ARENA_SLACK, &r.arena_capacity)
         if r.arena == NULL:
             ff_buffer_give(r.slab, r.slab_capacity)
             return FF_NO_MEMORY
