@@ -1,0 +1,272 @@
+"""The consumer's settings: Kafka's names, checked when the consumer is made.
+
+A setting is given as a keyword with underscores or in a mapping with Kafka's dots: `Consumer(group_id="g")` and
+`Consumer({"group.id": "g"})` are the same. Values may be strings, as in a .properties file ("500", "true").
+
+Defaults are those of Kafka's Java consumer 4.1, except:
+
+  allow_auto_create_topics  False, not True: reading must not write, and a mistyped topic would be created instead of reported.
+  receive_buffer_bytes      -1 (the system's autotuning), not 64 KiB, which caps a connection at 64 KiB per round trip.
+  max_poll_records          500, for `poll` and iteration. `poll_blocks` hands out whole blocks unless it was set: a block is
+                            columns, and cutting it into 500 rows costs more per call than the rows do.
+  max_buffered_bytes, max_batch_bytes, receive_message_max_bytes, decode_threads
+                            have no counterpart there.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from .errors import ConfigError
+
+__all__ = ["ConsumerConfig", "parse_bootstrap_servers"]
+
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """Checked settings. `_ms` are milliseconds, `_bytes` are bytes. `explicit` holds the names that the caller set."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...]
+    client_id: str = "fastfetch"
+    group_id: str | None = None
+    auto_offset_reset: str = "latest"
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    isolation_level: str = "read_uncommitted"
+    check_crcs: bool = True
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 50 << 20
+    fetch_max_wait_ms: int = 500
+    max_partition_fetch_bytes: int = 1 << 20
+    max_poll_records: int = 500
+    max_buffered_bytes: int = 64 << 20
+    max_batch_bytes: int = 64 << 20
+    receive_message_max_bytes: int = 100_000_000
+    decode_threads: int = 1
+    metadata_max_age_ms: int = 300_000
+    allow_auto_create_topics: bool = False
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    socket_connection_setup_timeout_ms: int = 10_000
+    connections_max_idle_ms: int = 540_000
+    receive_buffer_bytes: int = -1
+    send_buffer_bytes: int = 131_072
+    security_protocol: str = "PLAINTEXT"
+    explicit: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_settings(cls, mapping: Mapping[str, Any] | None = None, **keywords: Any) -> ConsumerConfig:
+        """Merge and check settings. Raises ConfigError, which says what is wrong, where, and what to write instead."""
+        given: dict[str, Any] = {}
+        for source in (mapping or {}, keywords):
+            for raw, value in source.items():
+                if not isinstance(raw, str):
+                    raise ConfigError(f"a setting's name is a string such as 'bootstrap.servers'; got {raw!r}")
+                name = raw.replace(".", "_").replace("-", "_").lower()
+                if name in given:
+                    raise ConfigError(f"{raw} was given twice; remove one of the two values")
+                if name not in _CHECKS:
+                    raise ConfigError(_unknown(raw, name))
+                given[name] = value
+        if given.get("bootstrap_servers") is None:
+            raise ConfigError("bootstrap_servers is missing; give host:port of one or more brokers, such as '127.0.0.1:9092'")
+        checked = {name: _CHECKS[name](name, value) for name, value in given.items()}
+        config = cls(**checked, explicit=frozenset(given))
+        config._check_together()
+        return config
+
+    def _check_together(self) -> None:
+        if self.fetch_max_wait_ms >= self.request_timeout_ms:
+            raise ConfigError(
+                f"fetch_max_wait_ms must be smaller than request_timeout_ms ({self.request_timeout_ms}), or every fetch of an "
+                f"idle topic would time out; got {self.fetch_max_wait_ms}"
+            )
+        for low, high in (("retry_backoff_ms", "retry_backoff_max_ms"), ("reconnect_backoff_ms", "reconnect_backoff_max_ms")):
+            # A longer first wait than the longest one is what a caller gets who raises only the first: take it as both.
+            if getattr(self, low) > getattr(self, high) and high in self.explicit:
+                raise ConfigError(f"{low} ({getattr(self, low)}) must not be larger than {high} ({getattr(self, high)})")
+
+    @property
+    def max_frame_bytes(self) -> int:
+        """Longest response accepted: `receive_message_max_bytes`, raised where the fetch limits need more."""
+        return min(max(self.receive_message_max_bytes, self.fetch_max_bytes + self.max_partition_fetch_bytes + 512), _INT32_MAX)
+
+
+def parse_bootstrap_servers(value: Any) -> tuple[tuple[str, int], ...]:
+    """`"a:9092,[::1]:9093"` or a list of such strings as ((host, port), …). Raises ConfigError."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple | set | frozenset):
+        raise ConfigError(f"bootstrap_servers must be a string or a list of 'host:port'; got {type(value).__name__}")
+    servers: list[tuple[str, int]] = []
+    for part in parts:
+        if not isinstance(part, str):
+            raise ConfigError(f"bootstrap_servers must hold strings such as '127.0.0.1:9092'; got {part!r}")
+        text = part.strip()
+        if not text:
+            continue
+        host, colon, port = text.rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise ConfigError(f"bootstrap_servers: write the IPv6 address of {text!r} in brackets, such as '[::1]:9092'")
+        if not colon or not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+            raise ConfigError(
+                f"bootstrap_servers: {text!r} is not host:port with a port of 1 to 65535; write it as '127.0.0.1:9092'"
+            )
+        servers.append((host, int(port)))
+    if not servers:
+        raise ConfigError("bootstrap_servers is empty; give host:port of one or more brokers, such as '127.0.0.1:9092'")
+    return tuple(dict.fromkeys(servers))
+
+
+# --- checks: (name, value) -> value, or ConfigError -------------------------------------------------------------------
+
+
+def _integer(low: int, high: int = _INT32_MAX, *, also: int | None = None) -> Callable[[str, Any], int]:
+    def check(name: str, value: Any) -> int:
+        if isinstance(value, str):
+            try:
+                value = int(value.strip())
+            except ValueError:
+                raise ConfigError(f"{name} must be a whole number from {low} to {high}; got {value!r}") from None
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ConfigError(f"{name} must be a whole number from {low} to {high}; got {value!r}")
+        if not low <= value <= high and value != also:
+            extra = "" if also is None else f", or {also}"
+            raise ConfigError(f"{name} must be from {low} to {high}{extra}; got {value}")
+        return value
+
+    return check
+
+
+def _boolean(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise ConfigError(f"{name} must be True or False; got {value!r}")
+
+
+def _choice(*choices: str) -> Callable[[str, Any], str]:
+    def check(name: str, value: Any) -> str:
+        if value in choices:
+            return str(value)
+        raise ConfigError(f"{name} must be {_one_of(choices)}; got {value!r}{_did_you_mean(str(value), choices)}")
+
+    return check
+
+
+def _reset_policy(name: str, value: Any) -> str:
+    if isinstance(value, str) and value.startswith("by_duration"):
+        raise ConfigError(f"{name}: by_duration (KIP-1106) is not in this version of fastfetch; use offsets_for_times and seek")
+    return _choice("earliest", "latest", "none")(name, value)
+
+
+def _security(name: str, value: Any) -> str:
+    if value in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+        raise ConfigError(f"{name}={value} is not in this version of fastfetch; only PLAINTEXT is. Nothing was sent")
+    return _choice("PLAINTEXT")(name, value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} must be a string; got {value!r}")
+    if len(value.encode("utf-8", "surrogateescape")) > 32_767:  # an int16 length on the wire
+        raise ConfigError(f"{name} must be at most 32767 bytes long")
+    return value
+
+
+def _group_id(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    if not _text(name, value).strip():
+        raise ConfigError(f"{name} must not be blank; leave it out, or give None, to work without a group")
+    return str(value)
+
+
+def _servers(name: str, value: Any) -> tuple[tuple[str, int], ...]:
+    return parse_bootstrap_servers(value)
+
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "bootstrap_servers": _servers,
+    "client_id": _text,
+    "group_id": _group_id,
+    "auto_offset_reset": _reset_policy,
+    "enable_auto_commit": _boolean,
+    "auto_commit_interval_ms": _integer(0),
+    "isolation_level": _choice("read_uncommitted", "read_committed"),
+    "check_crcs": _boolean,
+    "fetch_min_bytes": _integer(0),
+    "fetch_max_bytes": _integer(1),
+    "fetch_max_wait_ms": _integer(0),
+    "max_partition_fetch_bytes": _integer(1),
+    "max_poll_records": _integer(1),
+    "max_buffered_bytes": _integer(1, 2**63 - 1),
+    "max_batch_bytes": _integer(1),
+    "receive_message_max_bytes": _integer(1024),
+    "decode_threads": _integer(1, 64),
+    "metadata_max_age_ms": _integer(1),
+    "allow_auto_create_topics": _boolean,
+    "request_timeout_ms": _integer(1),
+    "default_api_timeout_ms": _integer(0),
+    "retry_backoff_ms": _integer(1),
+    "retry_backoff_max_ms": _integer(1),
+    "reconnect_backoff_ms": _integer(1),
+    "reconnect_backoff_max_ms": _integer(1),
+    "socket_connection_setup_timeout_ms": _integer(1),
+    "connections_max_idle_ms": _integer(1, also=-1),
+    "receive_buffer_bytes": _integer(1, also=-1),
+    "send_buffer_bytes": _integer(1, also=-1),
+    "security_protocol": _security,
+}
+assert {field.name for field in fields(ConsumerConfig)} == {*_CHECKS, "explicit"}
+
+# Kafka's names that mean something to a consumer and that this version has nothing behind: saying so beats "unknown".
+_GROUP = "group membership, which is not in this version of fastfetch; use assign() with a group_id to commit"
+_LATER: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "partition_assignment_strategy",
+            "group_instance_id", "group_protocol", "group_remote_assignor", "exclude_internal_topics",
+        ),
+        _GROUP,
+    ),
+    **dict.fromkeys(("key_deserializer", "value_deserializer"), "deserializers; records carry bytes, decode them after poll()"),
+    **dict.fromkeys(("client_rack",), "reading from followers (KIP-392), which is not in this version of fastfetch"),
+    **dict.fromkeys(
+        (
+            "sasl_mechanism", "sasl_jaas_config", "ssl_cafile", "ssl_ca_location", "ssl_certfile", "ssl_keyfile", "ssl_password",
+            "ssl_truststore_location", "ssl_keystore_location", "ssl_check_hostname", "sasl_plain_username",
+            "sasl_plain_password",
+        ),
+        "TLS and SASL, which are not in this version of fastfetch; only PLAINTEXT is",
+    ),
+}  # fmt: skip
+
+
+def _unknown(raw: str, name: str) -> str:
+    if name in _LATER:
+        return f"{raw} belongs to {_LATER[name]}"
+    guess = _did_you_mean(name, tuple(_CHECKS), dotted="." in raw)
+    return f"unknown setting {raw!r}{guess or '; the known ones are ' + ', '.join(sorted(_CHECKS))}"
+
+
+def _did_you_mean(word: str, choices: tuple[str, ...], *, dotted: bool = False) -> str:
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
+    if not close:
+        return ""
+    return f". Did you mean {close[0].replace('_', '.') if dotted else close[0]}?"
+
+
+def _one_of(choices: tuple[str, ...]) -> str:
+    return " or ".join(choices) if len(choices) < 3 else ", ".join(choices[:-1]) + " or " + choices[-1]

@@ -1,0 +1,257 @@
+"""The engine: all state machines of one consumer behind one door.
+
+Two sides use it. The owner of the sockets feeds events in (`handle`), performs what `take_actions` returns and comes back at
+`wake_at_ms` at the latest. The caller's side (assign, seek, take, …) changes state and asks questions, and sends nothing by
+itself: after every change one pass of `pump` over the whole state decides what to send. That pass works from what is, not from
+what happened, so no event can be missed.
+
+One lock of the owner's covers every call in here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fastfetch.config import ConsumerConfig
+from fastfetch.engine.actions import Action, DecodeRecords
+from fastfetch.engine.backoff import Timer
+from fastfetch.engine.channels import Channels, Lane
+from fastfetch.engine.commits import Commit, Commits, Stored
+from fastfetch.engine.events import BytesArrived, ConnectionLost, ConnectionOpened, Event, FrameArrived, RecordsDecoded
+from fastfetch.engine.fetcher import Fetcher
+from fastfetch.engine.metadata import Cluster, MetadataUpdates, Topic
+from fastfetch.engine.offsets import Found, OffsetLookups
+from fastfetch.engine.pending import Pending
+from fastfetch.engine.readahead import HandOut, ReadAhead
+from fastfetch.engine.subscription import Phase, SubscriptionState
+from fastfetch.errors import ConnectionFailedError, CorruptBatchError, UsageError
+from fastfetch.types import OffsetAndMetadata, TopicPartition
+
+__all__ = ["Engine"]
+
+log = logging.getLogger("fastfetch.engine")
+
+
+class Engine:
+    """A consumer without sockets, clock and threads. `seed` makes the jitter of back-offs differ between clients."""
+
+    def __init__(self, config: ConsumerConfig, *, seed: int = 0) -> None:
+        self.config = config
+        self.timer = Timer()
+        self.has_news = False  # a waiting caller should look again; the owner clears it
+        self._actions: list[Action] = []
+        self.readahead = ReadAhead()
+        self.subscription = SubscriptionState(has_group=config.group_id is not None, drop_buffer=self.readahead.drop)
+        self.cluster = Cluster()
+        self.channels = Channels(config, self._actions, self.timer, seed)
+        self.metadata = MetadataUpdates(
+            config, self.channels, self.cluster, self.timer, self._topics_of_interest, self._recreated, seed + 1
+        )  # fmt: skip
+        self.lookups = OffsetLookups(
+            config, self.channels, self.cluster, self.metadata, self.subscription, self.timer, seed + 2
+        )  # fmt: skip
+        self.commits = Commits(config, self.channels, self.subscription, self.timer, seed + 3)
+        self.fetcher = Fetcher(
+            config, self.channels, self.cluster, self.metadata, self.subscription, self.readahead, self._actions, self.timer,
+            seed + 4
+        )  # fmt: skip
+
+    # --- the owner of the sockets ---------------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now_ms: int) -> None:
+        """Something happened. `pump` must follow, once after any number of events."""
+        if isinstance(event, RecordsDecoded):
+            self.fetcher.decoded(event, now_ms)
+        elif isinstance(event, FrameArrived):
+            # Of a fetch nobody hears before it is decoded, unless the fetcher says otherwise.
+            if self.channels.frame(event.conn, event.frame, now_ms) is not Lane.DATA:
+                self.has_news = True
+        elif isinstance(event, ConnectionOpened):
+            self.channels.opened(event.conn, now_ms)
+        elif isinstance(event, ConnectionLost):
+            self.channels.lost(event.conn, event.reason, now_ms)
+            self.has_news = True
+        elif isinstance(event, BytesArrived):
+            self.channels.progress(event.conn, now_ms)
+
+    def pump(self, now_ms: int) -> None:
+        """Look at everything once, and queue the requests that are due."""
+        self.timer.reset()
+        self.channels.tick(now_ms)
+        if self.cluster.troubles or self.subscription.unsettled:
+            self._report_unknown_partitions()
+        self.metadata.pump(now_ms)
+        self.lookups.pump(now_ms)
+        self.commits.pump(now_ms)
+        self.fetcher.pump(now_ms)
+        if self.fetcher.has_news:
+            self.fetcher.has_news = False
+            self.has_news = True
+
+    def take_actions(self) -> list[Action]:
+        """What to do now: sends and closes in order, then what is to be decoded, so that the next answer comes in meanwhile."""
+        if not self._actions:
+            return []
+        # sorted() is stable.
+        actions = sorted(self._actions, key=lambda action: isinstance(action, DecodeRecords))
+        self._actions.clear()
+        return actions
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        """When to pump again if nothing happens. None: never."""
+        return self.timer.at_ms
+
+    # --- choosing partitions --------------------------------------------------------------------------------------------
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        self.subscription.assign(partitions)
+
+    def unsubscribe(self) -> None:
+        self.subscription.unsubscribe()
+
+    def seek(self, tp: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
+        self.subscription.seek(self.subscription.get(tp, "seek"), offset, leader_epoch)
+
+    def seek_to(self, partitions: Iterable[TopicPartition], timestamp: int, what: str) -> None:
+        """EARLIEST or LATEST, looked up when it is needed."""
+        for state in self.subscription.get_all(partitions, what):
+            self.subscription.request_reset(state, timestamp)
+
+    def skip(self, tp: TopicPartition) -> int:
+        """Go past the bad batch of a partition. Returns the new position."""
+        state = self.subscription.get(tp, "skip")
+        error = state.error
+        if not isinstance(error, CorruptBatchError):
+            raise UsageError(f"skip: {tp} has no bad batch to go past; use seek() to move the position")
+        if error.next_offset is None or not error.skip_trusted:
+            raise UsageError(
+                f"skip: nothing says where the batch after the bad one in {tp} starts; seek to an offset known to be good"
+            )
+        self.subscription.seek(state, max(error.next_offset, state.position or 0))
+        return state.position or 0
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        for state in self.subscription.get_all(partitions, "pause"):
+            self.subscription.pause(state)
+            self.readahead.hold(state)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        for state in self.subscription.get_all(partitions, "resume"):
+            self.subscription.resume(state)
+            self.readahead.release(state)
+
+    # --- records --------------------------------------------------------------------------------------------------------
+
+    def take(self, limit: int | None = None, blocks: int | None = None) -> HandOut:
+        """Hand out buffered records: positions move. See `ReadAhead.take`."""
+        return self.readahead.take(limit, blocks)
+
+    @property
+    def wants_pump(self) -> bool:
+        """True if the last hand-out may have made room, or brought a position, that a request waits for."""
+        return self.fetcher.is_starved
+
+    def raise_fault(self) -> None:
+        """Raise the error of a partition that has nothing left to deliver, if there is one. Others come first next time."""
+        if self.readahead.has_records or self.fetcher.is_decoding:
+            return
+        for state in self.subscription:
+            error = state.error
+            if error is None or state.chunks or state.paused:
+                continue
+            if not state.error_is_sticky:
+                state.error = None  # told once; the partition is tried again
+                trouble = self.cluster.troubles.get(state.tp.topic)
+                if trouble is not None:
+                    trouble.times = 0
+            raise error
+
+    def has_fault(self, tp: TopicPartition) -> Exception | None:
+        """The error that keeps a partition from having a position."""
+        state = self.subscription.find(tp)
+        return None if state is None or state.position is not None else state.error
+
+    # --- questions ------------------------------------------------------------------------------------------------------
+
+    def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> Pending[Found]:
+        return self.lookups.query(dict(timestamps))
+
+    def ask_topic(self, topic: str) -> Pending[Topic]:
+        return self.metadata.question(topic)
+
+    def list_topics(self) -> Pending[set[str]]:
+        return self.metadata.list_topics()
+
+    def read_committed_offsets(self, partitions: Iterable[TopicPartition]) -> Pending[Stored]:
+        return self.commits.read(partitions)
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int, *, is_async: bool = False) -> Commit:
+        return self.commits.commit(offsets, deadline_ms, is_async=is_async)
+
+    def lag(self, tp: TopicPartition) -> int | None:
+        """Records between the position and the end of what this consumer may read, None where either is not known."""
+        state = self.subscription.get(tp, "current_lag")
+        end = state.last_stable_offset if self.config.isolation_level == "read_committed" else state.high_watermark
+        return None if state.position is None or end < 0 else max(0, end - state.position)
+
+    def unreachable(self) -> ConnectionFailedError | None:
+        """The error to raise if no broker at all can be reached: what was tried, and what came of it."""
+        if self.channels.is_connected:
+            return None
+        reasons = self.channels.failures()
+        if not reasons:
+            return None
+        servers = ", ".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
+        return ConnectionFailedError(
+            f"no broker could be reached; bootstrap_servers is {servers}. Last failures: {'; '.join(reasons[:3])}. "
+            "Check the address, and that a broker listens there"
+        )
+
+    def metrics(self) -> dict[str, Any]:
+        """Counters since the start, and present sizes in bytes."""
+        return {
+            "records": self.readahead.records_handed_out,
+            "blocks": self.readahead.blocks_handed_out,
+            "fetch_requests": self.fetcher.fetches,
+            "fetch_bytes": self.fetcher.wire_bytes,
+            "fetch_latency_ms": round(self.fetcher.latency_ms, 3),
+            "dropped_answers": self.fetcher.dropped_answers,
+            "buffered_bytes": self.readahead.bytes,
+            "budget_bytes": self.fetcher.used_bytes,
+            "requests": self.channels.requests,
+            "connections": self.channels.open_connections,
+            "connects": self.channels.connects,
+            "lag": {
+                state.tp: max(0, state.high_watermark - state.position)
+                for state in self.subscription
+                if state.position is not None and state.high_watermark >= 0
+            },
+        }
+
+    # --- inside ---------------------------------------------------------------------------------------------------------
+
+    def _topics_of_interest(self) -> set[str]:
+        return self.subscription.assigned_topics() | self.lookups.topics()
+
+    def _report_unknown_partitions(self) -> None:
+        """Assigned partitions that brokers keep calling unknown or forbidden: an error for those, the others flow."""
+        for state in self.subscription:
+            if state.error is None:
+                error = self.cluster.error_for(state.tp)
+                if error is not None:
+                    state.fail(error, sticky=False)
+                    self.has_news = True
+
+    def _recreated(self, names: list[str]) -> None:
+        """Another topic under the same name (KIP-516): positions in the old one mean nothing in it."""
+        for state in self.subscription:
+            if state.tp.topic in names and state.phase is Phase.FETCHING:
+                log.warning(
+                    "topic %r was deleted and created again: position %s of %s is void, going by auto_offset_reset",
+                    state.tp.topic, state.position, state.tp,
+                )  # fmt: skip
+                self.subscription.request_reset(state, None)
+        self.has_news = True

@@ -1,0 +1,439 @@
+"""Fetching: who is asked for what, what becomes of the answers.
+
+One request is in flight per broker. The next one leaves as soon as the answer is here, before it is decoded: batch headers
+promise where it ends (`promised_next_offset`). `decode` has the last word; if it ends elsewhere, what was asked for on the
+promise is dropped.
+
+Memory: buffered, being decoded and asked for together stay within `max_buffered_bytes`. An answer is asked for with a size such
+that it fits in after inflating, guessed from what earlier answers inflated to. Only when nothing at all is there to hand out may
+one request leave over the budget, or a batch larger than it would never come.
+
+Sessions (KIP-227): every request is a full one and says (0, -1), "no session".
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastfetch.config import ConsumerConfig
+from fastfetch.engine.actions import Action, DecodeRecords
+from fastfetch.engine.backoff import Backoff, Timer
+from fastfetch.engine.channels import Channel, Channels, Lane
+from fastfetch.engine.events import RecordsDecoded
+from fastfetch.engine.metadata import Cluster, MetadataUpdates
+from fastfetch.engine.readahead import Chunk, ReadAhead
+from fastfetch.engine.subscription import PartitionState, Phase, SubscriptionState
+from fastfetch.errors import (
+    CorruptBatchError,
+    FastFetchError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    UnsupportedVersionError,
+    broker_error,
+    error_name,
+    is_retriable,
+)
+from fastfetch.protocol import Api, tables
+from fastfetch.records import Decoded
+from fastfetch.records.ahead import promised_next_offset
+from fastfetch.records.fetched import FetchedPartition, FetchResponse, read_fetch_response
+
+__all__ = ["Fetcher"]
+
+log = logging.getLogger("fastfetch.engine")
+
+NO_SESSION = (0, -1)
+NEWEST_FETCH = 16  # what v17 and v18 add is for followers
+NEWEST_FETCH_BY_NAME = 12
+STALE_LEADER = frozenset({3, 6, 9, 56, 74, 78, 100, 103})  # errors that a fresh look at the metadata may settle
+STRIKES = 10  # topic-id errors in a row before the caller hears of them
+
+
+class Asked:
+    """One partition of a request: where it stood when it was asked about."""
+
+    __slots__ = ("max_bytes", "offset", "state", "ticket")
+
+    def __init__(self, state: PartitionState, max_bytes: int) -> None:
+        self.state = state
+        self.ticket = state.ticket
+        self.offset = state.fetch_offset
+        self.max_bytes = max_bytes
+
+
+class Flight:
+    """A fetch on its way. `reserved` is what its answer may cost of the budget."""
+
+    __slots__ = ("asked", "node_id", "reserved")
+
+    def __init__(self, node_id: int, reserved: int) -> None:
+        self.node_id = node_id
+        self.reserved = reserved
+        self.asked: dict[tuple[str | bytes, int], Asked] = {}
+
+
+class Fetcher:
+    """Keeps one fetch in flight per broker, within the budget, and turns answers into chunks of the read-ahead."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        channels: Channels,
+        cluster: Cluster,
+        metadata: MetadataUpdates,
+        subscription: SubscriptionState,
+        readahead: ReadAhead,
+        actions: list[Action],
+        timer: Timer,
+        seed: int = 0,
+    ) -> None:
+        self._config = config
+        self._channels = channels
+        self._cluster = cluster
+        self._metadata = metadata
+        self._subscription = subscription
+        self._readahead = readahead
+        self._actions = actions
+        self._timer = timer
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, seed)
+        self._grouped_at = (-1, -1)
+        # Partitions by leader, in the order of the next request: the broker fills an answer in that order (KIP-74), so whoever
+        # was served goes to the end.
+        self._by_node: dict[int, dict[PartitionState, None]] = {}
+        self._flights: dict[int, Flight] = {}
+        self._reserved = 0
+        self._decoding = 0  # bytes that responses with the decoder are expected to take
+        self._inflation = 4.0  # bytes of blocks per byte on the wire, a moving average
+        self._node_retry_ms: dict[int, int] = {}
+        self.is_starved = False  # a request waits for room in the budget
+        self.has_news = False  # something a waiting poll wants to know: a chunk, an error
+        # --- counters
+        self.fetches = 0
+        self.wire_bytes = 0
+        self.dropped_answers = 0
+        self.latency_ms = 0.0  # from request to answer, a moving average
+
+    # --- asking ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def used_bytes(self) -> int:
+        """Of the budget: buffered, being decoded, asked for."""
+        return self._readahead.bytes + self._decoding + self._reserved
+
+    @property
+    def is_decoding(self) -> bool:
+        return self._decoding > 0
+
+    def pump(self, now_ms: int) -> None:
+        """Send what can be sent. Called after everything that happens."""
+        version = (self._subscription.version, self._cluster.version)
+        if self._grouped_at != version:
+            self._group()
+            self._grouped_at = version
+        self.is_starved = False
+        for node_id, states in self._by_node.items():
+            if node_id in self._flights:
+                continue
+            retry = self._node_retry_ms.get(node_id, 0)
+            if retry > now_ms:
+                self._timer.at(retry)
+                continue
+            wanted = [state for state in states if state.is_fetchable and self._is_due(state, now_ms)]
+            if not wanted:
+                continue
+            size, cost = self._size(wanted)
+            if self.used_bytes + cost > self._config.max_buffered_bytes and (self._readahead.has_records or self._decoding):
+                self.is_starved = True
+                continue
+            channel = self._channels.ready(node_id, Lane.DATA, now_ms)
+            if channel is None:
+                if self._channels.is_down(node_id, Lane.DATA):
+                    self._metadata.request_update()  # does it still lead?
+                continue
+            self._send(channel, wanted, size, cost, now_ms)
+
+    def _is_due(self, state: PartitionState, now_ms: int) -> bool:
+        if state.is_out_of_range and state.position != state.fetch_offset:
+            self.is_starved = True  # the next hand-out may bring it there
+            return False
+        if state.retry_at_ms > now_ms:
+            self._timer.at(state.retry_at_ms)
+            return False
+        return True
+
+    def _group(self) -> None:
+        by_node: dict[int, dict[PartitionState, None]] = {}
+        for state in self._subscription:
+            leader = self._cluster.leader(state.tp)
+            if leader is not None:
+                by_node.setdefault(leader.leader, {})[state] = None
+        for node_id, states in by_node.items():  # the turns taken so far still count
+            before = [state for state in self._by_node.get(node_id, ()) if state in states]
+            for state in before:
+                del states[state]
+                states[state] = None
+        self._by_node = by_node
+
+    def _size(self, wanted: list[PartitionState]) -> tuple[int, int]:
+        """Bytes to ask for, and what the answer may cost of the budget: at most half of it, shared by the brokers."""
+        most = min(
+            self._config.fetch_max_bytes, sum(state.max_bytes or self._config.max_partition_fetch_bytes for state in wanted)
+        )
+        share = self._config.max_buffered_bytes // (2 * len(self._by_node))
+        size = max(1, min(most, int(share / (1 + self._inflation))))
+        if any(state.max_bytes for state in wanted):
+            size = most  # a partition asks again because its batch did not fit: then the budget must not shrink it
+        return size, int(size * (1 + self._inflation))
+
+    def _send(self, channel: Channel, wanted: list[PartitionState], size: int, cost: int, now_ms: int) -> None:
+        topics = self._cluster.topics
+        by_id = all(topics[state.tp.topic].topic_id is not None for state in wanted)
+        try:
+            version = self._channels.version(channel, tables.FETCH, at_most=NEWEST_FETCH if by_id else NEWEST_FETCH_BY_NAME)
+        except UnsupportedVersionError as error:
+            for state in wanted:
+                state.fail(error, sticky=False)
+            self.has_news = True
+            return
+        flight = Flight(channel.node.node_id, cost)
+        entries: list[dict[str, Any]] = []
+        last: str | None = None
+        for state in wanted:
+            topic, partition = state.tp
+            asked = Asked(state, state.max_bytes or self._config.max_partition_fetch_bytes)
+            topic_id = topics[topic].topic_id
+            flight.asked[(topic_id or topic) if version >= 13 else topic, partition] = asked
+            if topic != last:
+                entries.append(
+                    {"topic_id": topic_id, "partitions": []} if version >= 13 else {"topic": topic, "partitions": []}
+                )  # fmt: skip
+                last = topic
+            leader = self._cluster.leader(state.tp)
+            entries[-1]["partitions"].append(
+                {
+                    "partition": partition,
+                    "current_leader_epoch": -1 if leader is None else leader.epoch,
+                    "fetch_offset": asked.offset,
+                    "partition_max_bytes": asked.max_bytes,
+                }
+            )
+        session_id, session_epoch = NO_SESSION
+        body = {
+            "max_wait_ms": self._config.fetch_max_wait_ms,
+            "min_bytes": self._config.fetch_min_bytes,
+            "max_bytes": size,
+            "isolation_level": 1 if self._config.isolation_level == "read_committed" else 0,
+            "session_id": session_id,
+            "session_epoch": session_epoch,
+            "topics": entries,
+        }
+
+        def answered(response: FetchResponse, now_ms: int) -> None:
+            self.latency_ms += 0.1 * (now_ms - call.sent_ms - self.latency_ms)
+            self._answered(flight, response, now_ms)
+
+        def failed(error: FastFetchError, now_ms: int) -> None:
+            self._land(flight)
+
+        self._flights[flight.node_id] = flight
+        self._reserved += cost
+        self.fetches += 1
+        call = self._channels.send(
+            channel, tables.FETCH, version, body, now_ms, on_answer=answered, on_failure=failed, read=_read_fetch
+        )  # fmt: skip
+
+    # --- answers --------------------------------------------------------------------------------------------------------
+
+    def _land(self, flight: Flight) -> None:
+        if self._flights.get(flight.node_id) is flight:
+            del self._flights[flight.node_id]
+        self._reserved -= flight.reserved
+
+    def _answered(self, flight: Flight, response: FetchResponse, now_ms: int) -> None:
+        self._land(flight)
+        if response.error_code != 0:
+            # Nothing of such an answer counts; positions stay and everything is asked for again.
+            name = error_name(response.error_code)
+            log.warning("fetch from node %d was answered with %s (code %d)", flight.node_id, name, response.error_code)
+            if response.error_code in STALE_LEADER or response.error_code == 106:
+                self._metadata.request_update()
+            self._node_retry_ms[flight.node_id] = now_ms + self._config.retry_backoff_ms
+            return
+        order = self._by_node.get(flight.node_id, {})
+        for part in response.partitions:
+            key = (part.topic if part.topic is not None else part.topic_id or b"", part.partition)
+            asked = flight.asked.pop(key, None)
+            if asked is None:
+                log.warning(
+                    "node %d answered for partition %d of %r, which was not asked for", flight.node_id, part.partition, key[0]
+                )
+                continue
+            state = asked.state
+            if state.ticket != asked.ticket or state.fetch_offset != asked.offset or state.phase is not Phase.FETCHING:
+                self.dropped_answers += 1  # a seek, a reset or another assignment since
+                continue
+            if part.error_code != 0:
+                self._refused(state, part.error_code, flight.node_id, now_ms)
+            elif part.records is not None and len(part.records) > 0:
+                self._accept(state, part, flight.node_id)
+            else:
+                self._note_log(state, part)
+                state.attempts = 0
+                continue
+            if state in order:
+                del order[state]
+                order[state] = None
+
+    def _note_log(self, state: PartitionState, part: FetchedPartition) -> None:
+        state.high_watermark = part.high_watermark
+        state.last_stable_offset = part.last_stable_offset
+        state.log_start_offset = part.log_start_offset
+
+    def _accept(self, state: PartitionState, part: FetchedPartition, node_id: int) -> None:
+        """Send the records to be decoded, and go on from where their headers say they end."""
+        records = part.records
+        assert records is not None
+        self._note_log(state, part)
+        state.attempts = 0
+        start = state.fetch_offset
+        promised = promised_next_offset(records, start)
+        # No promise, or one that leads nowhere: wait for the decoder before asking again.
+        state.fetch_offset = promised if promised > start else -1
+        size = len(records)
+        self.wire_bytes += size
+        job = DecodeRecords(
+            partition=state,
+            ticket=state.ticket,
+            start=start,
+            records=records,
+            aborted=part.aborted or [],
+            expected=state.fetch_offset,
+            wire_bytes=size,
+            reserved_bytes=int(size * (1 + self._inflation)),
+            node_id=node_id,
+            high_watermark=part.high_watermark,
+        )
+        self._decoding += job.reserved_bytes
+        self._actions.append(job)
+
+    def decoded(self, event: RecordsDecoded, now_ms: int) -> None:
+        """Buffer what the decoder made of an answer; or find out what is wrong with it."""
+        job, state = event.job, event.job.partition
+        self._decoding -= job.reserved_bytes
+        if state.ticket != job.ticket:
+            self.dropped_answers += 1
+            return
+        self.has_news = True
+        if event.result is None:
+            state.halt(job.start)
+            state.fail(event.error or RuntimeError("the decoder gave no answer"), sticky=False)
+            return
+        decoded = event.result
+        reached = job.start if decoded.next_offset is None else max(decoded.next_offset, job.start)
+        blocks = decoded.blocks
+        error = decoded.error
+        if error is None and reached > job.high_watermark > job.start:
+            # Offsets are outside the CRC. No broker sends records that are not committed yet, so one of these offsets was
+            # changed.
+            blocks = [block for block in blocks if block.next_offset <= job.high_watermark]
+            reached = blocks[-1].next_offset if blocks else job.start
+            error = _above_high_watermark(state, reached, job)
+        held = sum(block.nbytes for block in blocks)
+        if held:
+            self._inflation += 0.1 * (max(1.0, held / job.wire_bytes) - self._inflation)
+        if blocks or reached > job.start:
+            self._readahead.add(state, Chunk(blocks, reached))
+        if error is not None:
+            self._bad_batch(state, error, reached, job.node_id)
+        elif reached > job.start:
+            state.max_bytes = None
+            state.refetched_at = None
+            if reached != job.expected:
+                state.halt(reached)
+        else:
+            self._no_progress(state, decoded, job, now_ms)
+
+    def _bad_batch(self, state: PartitionState, error: CorruptBatchError, reached: int, node_id: int) -> None:
+        if error.kind in ("crc", "offset") and state.refetched_at != reached:
+            # The damage may have happened on the way: ask once more before saying that the log is damaged.
+            log.warning("%s: %s; fetching it once more", state.tp, error.what)
+            state.refetched_at = reached
+            state.halt(reached)
+            return
+        error.node_id = node_id
+        state.halt()
+        state.fail(error, sticky=True)
+
+    def _no_progress(self, state: PartitionState, decoded: Decoded, job: DecodeRecords, now_ms: int) -> None:
+        """Bytes came, but nothing at or after the position: half a batch, or only older ones."""
+        limit = state.max_bytes or self._config.max_partition_fetch_bytes
+        if state.max_bytes is None and limit < self._config.fetch_max_bytes:
+            state.max_bytes = min(limit * 2, self._config.fetch_max_bytes)
+            state.halt(job.start)
+            return
+        state.halt()
+        if decoded.consumed:
+            what = f"the answer held only batches below it ({decoded.consumed} bytes)"
+        else:
+            what = f"a fetch of up to {limit} bytes brought no whole batch ({job.wire_bytes} bytes of a longer one)"
+        hint = "raise max_partition_fetch_bytes and fetch_max_bytes, or seek past it"
+        message = f"no progress in {state.tp} at offset {job.start} (node {job.node_id}): {what}; {hint}"
+        state.fail(RecordTooLargeError(message, code=10), sticky=True)
+
+    def _refused(self, state: PartitionState, code: int, node_id: int, now_ms: int) -> None:
+        """An error code in place of records: wire protocol's table of fetch errors."""
+        if code == 1:
+            if state.position == state.fetch_offset:
+                self._reset_out_of_range(state)
+            else:
+                # Everything before this offset is still to be delivered; then it is asked for again, for the log may have
+                # changed.
+                state.is_out_of_range = True
+            return
+        state.attempts += 1
+        state.retry_at_ms = now_ms + self._backoff.delay_ms(state.attempts)
+        self._timer.at(state.retry_at_ms)
+        if code in STALE_LEADER:
+            self._metadata.request_update()
+        where = f"{state.tp} at offset {state.fetch_offset} (node {node_id})"
+        if code in (100, 103) and state.attempts >= STRIKES:
+            state.fail(broker_error(code, f"fetching {where} fails again and again"), sticky=False)
+        elif code == 29:
+            state.fail(broker_error(code, f"not allowed to read topic {state.tp.topic!r}"), sticky=False)
+        elif code == 2 or not (is_retriable(code) or code == -1):
+            state.fail(broker_error(code, f"fetching {where} failed"), sticky=False)
+        else:
+            log.debug("fetch of %s: %s, again in %d ms", where, error_name(code), state.retry_at_ms - now_ms)
+            return
+        self.has_news = True
+
+    def _reset_out_of_range(self, state: PartitionState) -> None:
+        """The log does not hold the position: the policy decides, or an error that names partition and offset."""
+        self.has_news = True
+        policy = self._config.auto_offset_reset
+        start = f"; the log starts at {state.log_start_offset}" if state.log_start_offset >= 0 else ""
+        where = f"offset {state.position} of {state.tp} is out of range{start}"
+        if policy == "none":
+            state.halt()
+            message = f'{where}; auto_offset_reset is "none": seek to an offset that exists'
+            state.fail(OffsetOutOfRangeError(message, code=1), sticky=True)
+        else:
+            log.warning("%s; going to the %s offset", where, policy)
+            self._subscription.request_reset(state, None)
+
+
+def _read_fetch(api: Api, version: int, frame: bytes | bytearray | memoryview) -> tuple[int, FetchResponse]:
+    response = read_fetch_response(frame, version)
+    return response.correlation_id, response
+
+
+def _above_high_watermark(state: PartitionState, reached: int, job: DecodeRecords) -> CorruptBatchError:
+    return CorruptBatchError(
+        f"offset at or above the high watermark {job.high_watermark}",
+        topic=state.tp.topic,
+        partition=state.tp.partition,
+        position=reached,
+        kind="offset",
+        node_id=job.node_id,
+    )

@@ -1,0 +1,329 @@
+"""What is known of the cluster: brokers, topics, leaders; and when to ask again.
+
+`Cluster` is the knowledge, `MetadataUpdates` the asking. Knowledge never goes backwards: an answer with an older leader epoch
+for the same topic id comes from a broker that is behind (KAFKA-12257). A different id under the same name is another topic
+(KIP-516).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastfetch.config import ConsumerConfig
+from fastfetch.engine.backoff import Backoff, Timer
+from fastfetch.engine.channels import Channels
+from fastfetch.engine.pending import Pending
+from fastfetch.errors import FastFetchError, UnknownTopicError, UnsupportedVersionError, broker_error, error_name, is_retriable
+from fastfetch.protocol import ZERO_UUID, tables
+from fastfetch.types import TopicPartition
+
+__all__ = ["Cluster", "MetadataUpdates", "Partition", "Topic"]
+
+log = logging.getLogger("fastfetch.engine")
+
+MAX_BROKERS = 10_000
+# A topic that was just created is unknown to some brokers for a moment; only an answer that repeats itself is one.
+UNKNOWN_AFTER = 3
+
+
+@dataclass(slots=True)
+class Partition:
+    """Leader's node id (-1: none) and the epoch of its leadership (-1: not known, or not to be trusted)."""
+
+    leader: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class Topic:
+    """`topic_id` is None where the broker is too old to give one."""
+
+    name: str
+    topic_id: bytes | None
+    is_internal: bool
+    partitions: dict[int, Partition]
+
+
+@dataclass(slots=True)
+class Trouble:
+    """An error in place of a topic. `times` counts the answers in a row that said so."""
+
+    code: int
+    times: int
+
+
+@dataclass(slots=True)
+class Cluster:
+    """`version` grows with every change that may move a partition to another node."""
+
+    cluster_id: str | None = None
+    brokers: dict[int, tuple[str, int]] = field(default_factory=dict)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    names_by_id: dict[bytes, str] = field(default_factory=dict)
+    troubles: dict[str, Trouble] = field(default_factory=dict)
+    version: int = 0
+
+    def leader(self, tp: TopicPartition) -> Partition | None:
+        """None where topic or partition are not known or have no leader."""
+        topic = self.topics.get(tp.topic)
+        found = None if topic is None else topic.partitions.get(tp.partition)
+        return found if found is not None and found.leader >= 0 else None
+
+    def error_for(self, tp: TopicPartition) -> FastFetchError | None:
+        """Why nothing can be asked about this partition, if brokers have said so often enough to be believed."""
+        trouble = self.troubles.get(tp.topic)
+        if trouble is not None and (trouble.times >= UNKNOWN_AFTER or not is_retriable(trouble.code)):
+            return topic_error(tp.topic, trouble.code)
+        topic = self.topics.get(tp.topic)
+        if topic is not None and trouble is None and tp.partition not in topic.partitions:
+            count = len(topic.partitions)
+            what = f"partition {tp.partition} of topic {tp.topic!r} does not exist; it has {count}, numbered from 0"
+            return UnknownTopicError(what, code=3)
+        return None
+
+    def update(self, body: dict[str, Any], version: int) -> list[str]:
+        """Take an answer over. Returns the names whose topic was deleted and created again, for their positions mean nothing
+        now."""
+        self.cluster_id = body["cluster_id"]
+        brokers = {
+            b["node_id"]: (b["host"], b["port"])
+            for b in reversed(body["brokers"][:MAX_BROKERS])  # of two entries for one id the first counts
+            if b["node_id"] >= 0 and 1 <= b["port"] <= 65535 and 1 <= len(b["host"]) <= 255
+        }
+        if brokers:  # a broker that is starting may know of none, itself included
+            self.brokers = brokers
+        recreated: list[str] = []
+        for entry in body["topics"]:
+            name = entry["name"]
+            if name is None:
+                continue
+            if entry["error_code"] != 0:
+                before = self.troubles.get(name)
+                same = before is not None and before.code == entry["error_code"]
+                self.troubles[name] = Trouble(entry["error_code"], before.times + 1 if before is not None and same else 1)
+                continue
+            self.troubles.pop(name, None)
+            if self._update_topic(entry, version):
+                recreated.append(name)
+        self.version += 1
+        return recreated
+
+    def _update_topic(self, entry: dict[str, Any], version: int) -> bool:
+        name = entry["name"]
+        topic_id = entry["topic_id"] if entry["topic_id"] != ZERO_UUID else None
+        old = self.topics.get(name)
+        recreated = old is not None and old.topic_id is not None and topic_id is not None and old.topic_id != topic_id
+        if old is not None and recreated:
+            self.names_by_id.pop(old.topic_id or b"", None)
+            old = None
+        partitions: dict[int, Partition] = {}
+        for part in entry["partitions"]:
+            index = part["partition_index"]
+            if index < 0 or index in partitions:
+                continue
+            # Before v9 a broker could report an epoch that it had not seen itself (KAFKA-9212).
+            epoch = part["leader_epoch"] if version >= 9 else -1
+            leader = part["leader_id"] if part["leader_id"] in self.brokers else -1
+            known = old.partitions.get(index) if old is not None else None
+            if known is not None and 0 <= epoch < known.epoch:
+                partitions[index] = known
+            else:
+                partitions[index] = Partition(leader, epoch)
+        self.topics[name] = Topic(name, topic_id, entry["is_internal"], partitions)
+        if topic_id is not None:
+            self.names_by_id[topic_id] = name
+        return recreated
+
+
+class MetadataUpdates:
+    """When to ask for metadata, and whom.
+
+    Asked are the topics of `interest()` and of open questions. An answer that leaves one of them without a leader is asked for
+    again with back-off; a complete one lasts `metadata_max_age_ms`, or until somebody finds it stale.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        channels: Channels,
+        cluster: Cluster,
+        timer: Timer,
+        interest: Callable[[], Iterable[str]],
+        on_recreated: Callable[[list[str]], None],
+        seed: int = 0,
+    ) -> None:
+        self._config = config
+        self._channels = channels
+        self._cluster = cluster
+        self._timer = timer
+        self._interest = interest
+        self._on_recreated = on_recreated
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, seed)
+        self._stale = True
+        self._attempts = 0  # requests since the last answer that settled everything
+        self._next_ms = 0  # not before
+        self._updated_ms: int | None = None
+        self._in_flight = False
+        self._asked: frozenset[str] = frozenset()  # topics of the last request
+        self._questions: list[tuple[str, Pending[Topic]]] = []
+        self._listings: list[Pending[set[str]]] = []
+        self._listing_in_flight = False
+        self._listing_next_ms = 0
+
+    def request_update(self) -> None:
+        """Somebody found the knowledge wrong or wanting."""
+        self._stale = True
+
+    def question(self, topic: str) -> Pending[Topic]:
+        """Ask about one topic; answered with its partitions, or with the error that brokers give for it."""
+        pending: Pending[Topic] = Pending()
+        known = self._cluster.topics.get(topic)
+        if known is not None and topic not in self._cluster.troubles and topic in set(self._interest()):
+            pending.resolve(known)  # kept fresh anyway
+            return pending
+        # What an earlier question learned may be old: count anew.
+        self._cluster.troubles.pop(topic, None)
+        self._questions.append((topic, pending))
+        self._stale = True
+        return pending
+
+    def list_topics(self) -> Pending[set[str]]:
+        """Names of all topics this client may see, Kafka's internal ones left out."""
+        pending: Pending[set[str]] = Pending()
+        self._listings.append(pending)
+        return pending
+
+    def pump(self, now_ms: int) -> None:
+        self._questions = [(topic, pending) for topic, pending in self._questions if not pending.done]
+        self._listings = [pending for pending in self._listings if not pending.done]
+        if self._listings and not self._listing_in_flight:
+            self._send_listing(now_ms)
+        if self._in_flight:
+            return
+        if not self._stale and self._updated_ms is not None:
+            due = self._updated_ms + self._config.metadata_max_age_ms
+            if due > now_ms:
+                self._timer.at(due)
+                return
+            self._stale = True
+        if self._next_ms > now_ms:
+            self._timer.at(self._next_ms)
+            return
+        names = set(self._interest())
+        names.update(topic for topic, _ in self._questions)
+        self._send(frozenset(names), now_ms)
+
+    # --- inside ---------------------------------------------------------------------------------------------------------
+
+    def _send(self, names: frozenset[str], now_ms: int) -> None:
+        channel = self._channels.any_ready(now_ms)
+        if channel is None:
+            return
+        try:
+            # v4 is the first that can say "don't create the topic"; every broker from 0.11 on speaks it.
+            version = self._channels.version(channel, tables.METADATA, at_least=4)
+        except UnsupportedVersionError as error:
+            self._channels.close(channel, error, now_ms)
+            return
+
+        def answered(body: Any, now_ms: int) -> None:
+            self._answered(body, version, now_ms)
+
+        body = {
+            "topics": [{"name": name} for name in sorted(names)],
+            "allow_auto_topic_creation": self._config.allow_auto_create_topics,
+        }
+        self._in_flight = True
+        self._asked = names
+        self._attempts += 1
+        self._channels.send(channel, tables.METADATA, version, body, now_ms, on_answer=answered, on_failure=self._failed)
+
+    def _failed(self, error: FastFetchError, now_ms: int) -> None:
+        self._in_flight = False
+        self._next_ms = now_ms + self._backoff.delay_ms(self._attempts)
+
+    def _answered(self, body: Any, version: int, now_ms: int) -> None:
+        self._in_flight = False
+        cluster = self._cluster
+        if body["error_code"] != 0:
+            log.warning("metadata was answered with %s (code %d)", error_name(body["error_code"]), body["error_code"])
+            self._next_ms = now_ms + self._backoff.delay_ms(self._attempts)
+            return
+        for name in [name for name in cluster.troubles if name not in self._asked]:
+            del cluster.troubles[name]
+        recreated = cluster.update(body, version)
+        self._channels.set_brokers(((n, host, port) for n, (host, port) in cluster.brokers.items()), now_ms)
+        self._updated_ms = now_ms
+        self._next_ms = now_ms + self._backoff.delay_ms(self._attempts)
+        if recreated:
+            self._on_recreated(recreated)
+        self._answer_questions()
+        self._stale = bool(self._unsettled())
+        if not self._stale:
+            self._attempts = 0
+
+    def _unsettled(self) -> list[str]:
+        """Topics asked for that have an error, or a partition without a leader. New wishes since the request count, too."""
+        wanted = {*self._interest(), *(topic for topic, pending in self._questions if not pending.done)}
+        out = [name for name in wanted if name in self._cluster.troubles or name not in self._cluster.topics]
+        for name in wanted.difference(out):
+            if any(partition.leader < 0 for partition in self._cluster.topics[name].partitions.values()):
+                out.append(name)
+        return out
+
+    def _answer_questions(self) -> None:
+        for name, pending in self._questions:
+            if pending.done or name not in self._asked:
+                continue
+            trouble = self._cluster.troubles.get(name)
+            topic = self._cluster.topics.get(name)
+            if trouble is not None:
+                if trouble.times >= UNKNOWN_AFTER or not is_retriable(trouble.code):
+                    pending.fail(topic_error(name, trouble.code))
+            elif topic is not None:
+                pending.resolve(topic)
+
+    def _send_listing(self, now_ms: int) -> None:
+        if self._listing_next_ms > now_ms:
+            self._timer.at(self._listing_next_ms)
+            return
+        channel = self._channels.any_ready(now_ms)
+        if channel is None:
+            return
+        try:
+            version = self._channels.version(channel, tables.METADATA, at_least=4)
+        except UnsupportedVersionError as error:
+            self._channels.close(channel, error, now_ms)
+            return
+        self._listing_in_flight = True
+        body = {"topics": None, "allow_auto_topic_creation": False}
+        self._channels.send(
+            channel, tables.METADATA, version, body, now_ms, on_answer=self._listed, on_failure=self._listing_failed
+        )  # fmt: skip
+
+    def _listed(self, body: Any, now_ms: int) -> None:
+        self._listing_in_flight = False
+        if body["error_code"] != 0:
+            self._listing_next_ms = now_ms + self._config.retry_backoff_ms
+            return
+        names = {t["name"] for t in body["topics"] if t["error_code"] == 0 and t["name"] is not None and not t["is_internal"]}
+        for pending in self._listings:
+            pending.resolve(set(names))
+
+    def _listing_failed(self, error: FastFetchError, now_ms: int) -> None:
+        self._listing_in_flight = False
+        self._listing_next_ms = now_ms + self._config.retry_backoff_ms
+
+
+def topic_error(name: str, code: int) -> FastFetchError:
+    """The error for a topic that metadata has none of, in words."""
+    if code in (3, 100):
+        return UnknownTopicError(
+            f"topic {name!r} does not exist; create it, or check its name and the broker's address", code=code
+        )
+    if code == 29:
+        return broker_error(code, f"not allowed to read topic {name!r}")
+    return broker_error(code, f"topic {name!r} is not available")

@@ -1,0 +1,231 @@
+"""Decoded records that nobody has taken yet, and the one place that hands them out.
+
+The unit is a *chunk*: what one response held of one partition. A hand-out moves positions and nothing else does it; it can be
+undone until the caller has the list in hand, so that an interrupt between the two loses nothing.
+
+Partitions take turns: one that was served goes to the end of the queue, so a busy one can't starve the others
+(librdkafka#379, librdkafka#1854).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from fastfetch.engine.subscription import PartitionState, Phase
+from fastfetch.records import RecordBlock
+
+__all__ = ["Chunk", "HandOut", "ReadAhead"]
+
+
+class Chunk:
+    """`blocks` in order; `next_offset` is the position once everything here is handed out.
+
+    `row` is the first record of `blocks[0]` that was not handed out yet; blocks that were leave the deque.
+    """
+
+    __slots__ = ("blocks", "next_offset", "row")
+
+    def __init__(self, blocks: list[RecordBlock], next_offset: int) -> None:
+        self.blocks = deque(blocks)
+        self.next_offset = next_offset
+        self.row = 0
+
+
+class Move:
+    """One step of a hand-out, with what it takes to go back."""
+
+    __slots__ = ("block", "chunk", "chunk_ended", "epoch", "position", "row", "state", "ticket")
+
+    def __init__(self, state: PartitionState, chunk: Chunk, block: RecordBlock | None, chunk_ended: bool) -> None:
+        self.state = state
+        self.ticket = state.ticket
+        self.position = state.position
+        self.epoch = state.leader_epoch
+        self.chunk = chunk
+        self.row = chunk.row
+        self.block = block  # left the chunk with this step
+        self.chunk_ended = chunk_ended
+
+
+class HandOut:
+    """What one poll returns. `progressed`: some position moved, if only past batches without records."""
+
+    __slots__ = ("blocks", "moves")
+
+    def __init__(self) -> None:
+        self.blocks: list[RecordBlock] = []
+        self.moves: list[Move] = []
+
+    @property
+    def progressed(self) -> bool:
+        return bool(self.moves)
+
+
+class ReadAhead:
+    """The buffered chunks of all partitions, and how many bytes they hold."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.dropped_bytes = 0  # decoded in vain: seeks, unassigned partitions
+        self.records_handed_out = 0
+        self.blocks_handed_out = 0
+        # Partitions with something to hand out, longest unserved first. Paused ones are not in it.
+        self._queue: dict[PartitionState, None] = {}
+
+    @property
+    def has_records(self) -> bool:
+        """True if the next take() gets somewhere."""
+        return bool(self._queue)
+
+    def add(self, state: PartitionState, chunk: Chunk) -> None:
+        """Append what was decoded. The caller has checked ticket and offset."""
+        size = sum(block.nbytes for block in chunk.blocks)
+        state.chunks.append(chunk)
+        state.buffered_bytes += size
+        self.bytes += size
+        if not state.paused:
+            self._queue.setdefault(state)
+
+    def drop(self, state: PartitionState) -> None:
+        """Forget everything buffered for a partition: its position is about to move."""
+        self.bytes -= state.buffered_bytes
+        self.dropped_bytes += state.buffered_bytes
+        state.buffered_bytes = 0
+        state.chunks.clear()
+        self._queue.pop(state, None)
+
+    def hold(self, state: PartitionState) -> None:
+        """Paused: kept, but not handed out."""
+        self._queue.pop(state, None)
+
+    def release(self, state: PartitionState) -> None:
+        """Resumed."""
+        if state.chunks:
+            self._queue.setdefault(state)
+
+    def take(self, limit: int | None = None, blocks: int | None = None) -> HandOut:
+        """Hand out at most `limit` records, or (None) one chunk of every partition; at most `blocks` blocks. Positions move."""
+        out = HandOut()
+        left = limit
+        for _ in range(len(self._queue)):
+            state = next(iter(self._queue))
+            if left == 0 or (blocks is not None and len(out.blocks) >= blocks):
+                break
+            left = self._take_from(state, out, left, None if blocks is None else blocks - len(out.blocks))
+            self._turn(state)
+        for block in out.blocks:
+            self.records_handed_out += len(block)
+        self.blocks_handed_out += len(out.blocks)
+        return out
+
+    def undo(self, out: HandOut) -> None:
+        """Put a hand-out back that did not reach the caller. Steps of partitions that have moved since stay as they are."""
+        for move in reversed(out.moves):
+            state = move.state
+            if state.ticket != move.ticket or state.phase is not Phase.FETCHING:
+                continue
+            if move.chunk_ended:
+                state.chunks.appendleft(move.chunk)
+            if move.block is not None:
+                move.chunk.blocks.appendleft(move.block)
+                state.buffered_bytes += move.block.nbytes
+                self.bytes += move.block.nbytes
+            move.chunk.row = move.row
+            state.position = move.position
+            state.leader_epoch = move.epoch
+            if not state.paused:
+                self._queue.setdefault(state)
+        for block in out.blocks:
+            self.records_handed_out -= len(block)
+        self.blocks_handed_out -= len(out.blocks)
+        out.moves.clear()
+        out.blocks.clear()
+
+    def peek(self, limit: int) -> tuple[PartitionState, Chunk, RecordBlock] | None:
+        """The next records in turn, at most `limit`, without handing them out; past batches without records the position
+        moves."""
+        while self._queue:
+            state = next(iter(self._queue))
+            chunk = state.chunks[0]
+            if chunk.blocks:
+                return state, chunk, chunk.blocks[0][chunk.row : chunk.row + limit]
+            self._end(state, chunk)
+            self._turn(state)
+        return None
+
+    def step(self, state: PartitionState, ticket: int, chunk: Chunk, row: int, offset: int, leader_epoch: int) -> bool:
+        """Hand out one peeked record that is not the last of its block. False if it is no longer the next one, or is paused.
+
+        Needs no lock: while a chunk is there, only calls of the consumer's own thread touch it or the position.
+        """
+        if state.ticket != ticket or state.paused or not state.chunks or state.chunks[0] is not chunk or chunk.row != row:
+            return False
+        chunk.row = row + 1
+        state.position = offset + 1
+        state.leader_epoch = leader_epoch if leader_epoch >= 0 else None
+        self.records_handed_out += 1
+        return True
+
+    def step_last(self, state: PartitionState, ticket: int, chunk: Chunk, row: int) -> bool:
+        """The same for a block's last record: the position goes on to where the block ends, and another partition is next."""
+        if state.ticket != ticket or state.paused or not state.chunks or state.chunks[0] is not chunk or chunk.row != row:
+            return False
+        self._take_from(state, HandOut(), 1, 1)
+        self.records_handed_out += 1
+        self.blocks_handed_out += 1
+        self._turn(state)
+        return True
+
+    # --- inside ---------------------------------------------------------------------------------------------------------
+
+    def _turn(self, state: PartitionState) -> None:
+        """To the end of the queue, or out of it."""
+        self._queue.pop(state, None)
+        if state.chunks:
+            self._queue[state] = None
+
+    def _take_from(self, state: PartitionState, out: HandOut, left: int | None, blocks: int | None) -> int | None:
+        """Up to the end of the first chunk. Returns what is left of the limit."""
+        chunk = state.chunks[0]
+        while chunk.blocks:
+            if left == 0 or blocks == 0:
+                return left
+            block = chunk.blocks[0]
+            rest = len(block) - chunk.row
+            if left is not None and rest > left:
+                part = block[chunk.row : chunk.row + left]
+                out.moves.append(Move(state, chunk, None, False))
+                out.blocks.append(part)
+                chunk.row += left
+                self._move(state, part)
+                return 0
+            part = block[chunk.row :] if chunk.row else block
+            ended = len(chunk.blocks) == 1
+            out.moves.append(Move(state, chunk, block, ended))
+            out.blocks.append(part)
+            chunk.blocks.popleft()
+            chunk.row = 0
+            state.buffered_bytes -= block.nbytes
+            self.bytes -= block.nbytes
+            self._move(state, part)
+            if left is not None:
+                left -= rest
+            if blocks is not None:
+                blocks -= 1
+            if ended:
+                self._end(state, chunk)
+                return left
+        # Nothing but aborted, control or empty batches: no record, and yet the position goes past them.
+        out.moves.append(Move(state, chunk, None, True))
+        self._end(state, chunk)
+        return left
+
+    def _move(self, state: PartitionState, part: RecordBlock) -> None:
+        if state.position is None or part.next_offset > state.position:
+            state.position = part.next_offset
+        state.leader_epoch = part.last_leader_epoch if part.last_leader_epoch >= 0 else None
+
+    def _end(self, state: PartitionState, chunk: Chunk) -> None:
+        state.chunks.popleft()
+        if state.position is not None and chunk.next_offset > state.position:
+            state.position = chunk.next_offset
