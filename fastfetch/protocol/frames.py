@@ -9,8 +9,8 @@ Flexible versions of an API use request header v2 and response header v1. ApiVer
 with a *v0 body* where it refuses the version asked for (KIP-511): the client doesn't know yet what the broker speaks.
 
 What follows the last field of a *response* is ignored, as the Java client and others do: some services that speak Kafka's
-protocol may leave bytes there. In a *request* it is an error: requests are read by test brokers, which should find the client's
-mistakes.
+protocol may leave bytes there. In a *request* it is an error unless the reader says otherwise: requests are read by test brokers,
+which should find the client's mistakes, and real brokers don't look (librdkafka's Metadata v13 for all topics is 3 bytes too long).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Request:
     """A request as a broker reads it.
 
     `version` is what the client asked for. Of ApiVersions it may be one that this package doesn't know: then `body` is empty, and
-    the answer is error 35 in a v0 body (`encode_response` does that by itself).
+    the answer is error 35 in a v0 body (`encode_response` does that by itself). `left_over` counts bytes behind the last field.
     """
 
     api: Api
@@ -57,6 +57,7 @@ class Request:
     correlation_id: int
     client_id: str | None
     body: dict[str, Any]
+    left_over: int = 0
 
 
 @cache
@@ -146,7 +147,7 @@ def decode_response(api: Api, version: int, frame: Buffer) -> tuple[int, dict[st
     return correlation_id, body
 
 
-def decode_request(frame: Buffer) -> Request:
+def decode_request(frame: Buffer, *, allow_left_over: bool = False) -> Request:
     """Header and body of a request. `frame` starts after the size.
 
     Raises ProtocolError for bytes that don't fit, and UnsupportedVersionError for an API or a version that isn't in the tables (a
@@ -169,7 +170,7 @@ def decode_request(frame: Buffer) -> Request:
             r.skip_tags()
         field = ""
         body: dict[str, Any] = _reader(api, "request", version)(r)
-        if r.at != r.end:
+        if r.at != r.end and not allow_left_over:
             raise Malformed(f"{r.left()} bytes left over", r.at)
     except Malformed as bad:
         if field:

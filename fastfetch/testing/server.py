@@ -41,6 +41,7 @@ class Logged:
     connection  number of its connection, counted over all nodes from 1
     api         Kafka's name, "api 99" for an unknown one
     body        as decoded; empty if it was refused
+    left_over   bytes behind the request's last field: brokers don't look at them, a careful client sends none
     refused     why the connection was closed instead of an answer, or ""
     """
 
@@ -52,6 +53,7 @@ class Logged:
     correlation_id: int
     client_id: str | None
     body: dict[str, Any]
+    left_over: int = 0
     refused: str = ""
 
 
@@ -286,6 +288,7 @@ class _Connection:
                 correlation_id,
                 request.client_id if request else None,
                 request.body if request else {},
+                request.left_over if request else 0,
                 refused,
             )
         )
@@ -325,7 +328,7 @@ class _Connection:
         if key not in tables.BY_KEY:
             return None, "announced, but not served"
         try:
-            return decode_request(frame), ""
+            return decode_request(frame, allow_left_over=True), ""
         except (ProtocolError, UnsupportedVersionError) as error:
             return None, str(error)
 
