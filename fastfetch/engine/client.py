@@ -217,6 +217,7 @@ class Engine:
             "blocks": self.readahead.blocks_handed_out,
             "fetch_requests": self.fetcher.fetches,
             "fetch_bytes": self.fetcher.wire_bytes,
+            "crc_checked_bytes": self.fetcher.crc_checked_bytes,
             "fetch_latency_ms": round(self.fetcher.latency_ms, 3),
             "dropped_answers": self.fetcher.dropped_answers,
             "buffered_bytes": self.readahead.bytes,

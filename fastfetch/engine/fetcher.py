@@ -111,6 +111,7 @@ class Fetcher:
         # --- counters
         self.fetches = 0
         self.wire_bytes = 0
+        self.crc_checked_bytes = 0
         self.dropped_answers = 0
         self.latency_ms = 0.0  # from request to answer, a moving average
 
@@ -330,6 +331,7 @@ class Fetcher:
             state.fail(event.error or RuntimeError("the decoder gave no answer"), sticky=False)
             return
         decoded = event.result
+        self.crc_checked_bytes += decoded.stats.crc_checked_bytes
         reached = job.start if decoded.next_offset is None else max(decoded.next_offset, job.start)
         blocks = decoded.blocks
         error = decoded.error
