@@ -176,4 +176,4 @@ def decode_request(frame: Buffer, *, allow_left_over: bool = False) -> Request:
         if field:
             bad.path.append(field)
         raise ProtocolError(f"{label}: {bad}; the frame has {r.end} bytes") from None
-    return Request(api, version, header["correlation_id"], header["client_id"], body)
+    return Request(api, version, header["correlation_id"], header["client_id"], body, r.left())
