@@ -10,7 +10,7 @@ with a *v0 body* where it refuses the version asked for (KIP-511): the client do
 
 What follows the last field of a *response* is ignored, as the Java client and others do: some services that speak Kafka's
 protocol may leave bytes there. In a *request* it is an error unless the reader says otherwise: requests are read by test brokers,
-which should find the client's mistakes, and real brokers don't look (librdkafka's Metadata v13 for all topics is 3 bytes too long).
+which should find the client's mistakes. Real brokers don't look; librdkafka's Metadata v13 for all topics is 3 bytes too long.
 """
 
 from __future__ import annotations
