@@ -32,7 +32,7 @@ from fastfetch.errors import CorruptBatchError, FastFetchError, UsageError
 from fastfetch.records import BatchHeader, RecordBlock, decode
 from fastfetch.segments import FIRST_WINDOW, LENGTH_END, MAX_OFFSET, WINDOW, Cursor, Log, Segment, proved_headers
 
-__all__ = ["control_type", "headers", "log_bounds", "offset_for_time", "read_log"]
+__all__ = ["Isolation", "control_type", "cut_short", "headers", "log_bounds", "offset_for_time", "read_log"]
 
 ABORT = 0  # type of the control record that ends a transaction so
 CONTROL_BYTE, CONTROL_BIT = 22, 0x20  # of a batch's attributes
@@ -160,7 +160,7 @@ def _located(error: CorruptBatchError, cursor: Cursor) -> CorruptBatchError:
     return error
 
 
-def _cut_short(cursor: Cursor, view: memoryview, position: int | None) -> CorruptBatchError:
+def cut_short(cursor: Cursor, view: memoryview, position: int | None) -> CorruptBatchError:
     """A segment that has a successor ends inside a batch: what is missing is lost, and that is not to pass in silence."""
     has_header = len(view) >= LENGTH_END
     following = cursor.following(cursor.file.size)
@@ -260,7 +260,7 @@ def _read(
             cursor.skip(consumed)
             if not consumed or cursor.pos == cursor.file.size:
                 if len(view) > consumed and cursor.file.segment.sealed:
-                    raise _cut_short(cursor, view, position)
+                    raise cut_short(cursor, view, position)
                 del view
                 if not cursor.next_segment(position):
                     return

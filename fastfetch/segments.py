@@ -120,9 +120,9 @@ class Log:
         return Segment(self.path, int(match[1]), sealed, None if sealed else status.st_size)
 
     def _why_no_segments(self) -> str:
-        partitions = sorted(e.name for e in os.scandir(self.path) if e.is_dir() and partition_of(Path(e.name))[0])
+        partitions = [entry.name for entry in os.scandir(self.path) if entry.is_dir() and partition_of(Path(entry.name))[0]]
         if partitions:
-            some = self.path / partitions[0]
+            some = self.path / min(partitions, key=lambda name: (name.startswith("__"), name))
             return f"{self.path} is a data folder with {len(partitions)} partitions: give one, such as {some}"
         return f"{self.path} has no log segments (files such as {0:020d}.log)"
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+import fastfetch
 from fastfetch.errors import ConfigError, CorruptBatchError, FastFetchError
 
 __all__ = ["EXIT_CORRUPT", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_USAGE", "main"]
@@ -42,11 +43,10 @@ class _Program(click.Group):
         prog_name: str | None = None,
         complete_var: str | None = None,
         standalone_mode: bool = True,
-        windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
         try:
-            code = super().main(args, prog_name or "kfetch", complete_var, False, windows_expand_args, **extra)
+            code = super().main(args, prog_name or "kfetch", complete_var, False, **extra)
         except click.ClickException as error:
             code = error.exit_code
             sentence = error.format_message()
@@ -89,6 +89,6 @@ def complain(sentence: str) -> None:
 
 
 @click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="fastfetch", prog_name="kfetch")
+@click.version_option(fastfetch.__version__, prog_name="kfetch")
 def main() -> None:
     """Read Kafka records from brokers and from log segments on disk."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import click
 
@@ -24,60 +24,56 @@ _ROWS = 8192
 _IDLE_S = 0.1
 
 
-class _RangeType(click.ParamType):
-    name = "range"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Range:
-        if isinstance(value, Range):
-            return value
-        try:
-            return parse_range(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def _as_range(ctx: click.Context, param: click.Parameter, value: str) -> Range:
+    try:
+        return parse_range(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
-class _PartitionsType(click.ParamType):
-    name = "partitions"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[int]:
-        if isinstance(value, frozenset):
-            return value
-        found: set[int] = set()
-        for part in str(value).split(","):
-            first, dash, last = part.strip().partition("-")
-            last = last if dash else first
-            if not (first.isdigit() and last.isdigit() and int(first) <= int(last) < int(first) + 100_000):
-                self.fail(f"{value!r} is no list of partitions: write them as 0,3,5-8", param, ctx)
-            found.update(range(int(first), int(last) + 1))
-        return frozenset(found)
+def _as_partitions(ctx: click.Context, param: click.Parameter, value: str | None) -> frozenset[int] | None:
+    if value is None:
+        return None
+    found: set[int] = set()
+    for part in value.split(","):
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
+        if not (first.isdigit() and last.isdigit() and int(first) <= int(last) < int(first) + 100_000):
+            raise click.BadParameter(f"{value!r} is no list of partitions: write them as 0,3,5-8", ctx, param)
+        found.update(range(int(first), int(last) + 1))
+    return frozenset(found)
 
 
-class _SettingType(click.ParamType):
-    name = "key=value"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value[0], value[1]
-        key, equals, text = str(value).partition("=")
-        if not equals or not key.strip():
-            self.fail(f"{value!r} is no setting: write it as key=value, such as fetch.max.wait.ms=100", param, ctx)
-        return key.strip(), text
+def _as_settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        key = key.strip().replace("_", ".")
+        if not equals or not key:
+            example = "fetch.max.wait.ms=100"
+            raise click.BadParameter(f"{value!r} is no setting: write it as key=value, such as {example}", ctx, param)
+        settings[key] = text
+    return settings
 
 
 @click.command("cat", short_help="Records of a topic, or of segments on disk, to stdout.")
-@click.argument("source", metavar="TOPIC|PATH")
+@click.argument("source")
 @click.option("-b", "--brokers", envvar="FASTFETCH_BOOTSTRAP_SERVERS", metavar="HOST:PORT,…", help="Brokers: SOURCE is a topic.")
-@click.option("-o", "--offset", "span", type=_RangeType(), default="start", show_default=True, help="Where to start and stop.")
-@click.option("-n", "--count", type=click.IntRange(min=0), help="Stop after that many records.")
-@click.option("-p", "--partitions", type=_PartitionsType(), help="Only these, such as 0,3,5-8.")
-@click.option("-f", "--format", "template", default=r"%v\n", show_default=True, help="Template with kcat's letters, or json.")
+@click.option(
+    "-o", "--offset", "span", metavar="RANGE", callback=_as_range, default="start", show_default=True, help="Where to start, stop."
+)
+@click.option("-n", "--count", type=click.IntRange(min=0), metavar="N", help="Stop after that many records.")
+@click.option("-p", "--partitions", metavar="LIST", callback=_as_partitions, help="Only these, such as 0,3,5-8.")
+@click.option(
+    "-f", "--format", "template", metavar="TEMPLATE|json", default=r"%v\n", show_default=True, help="What to write of a record."
+)
 @click.option("--null", default="", help="What a template writes for null.")
 @click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at the end as it was at the start. Default for a PATH.")
 @click.option("-F", "--follow", is_flag=True, help="Wait for more at the end. Default for a TOPIC, unless -o has a stop.")
 @click.option(
     "--isolation", type=click.Choice(["read_uncommitted", "read_committed"]), default="read_uncommitted", show_default=True
 )
-@click.option("-X", "settings", type=_SettingType(), multiple=True, help="A consumer's setting, by Kafka's name.")
+@click.option("-X", "settings", metavar="KEY=VALUE", callback=_as_settings, multiple=True, help="A consumer's setting.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @click.pass_context
 def command(
@@ -91,20 +87,26 @@ def command(
     null: str,
     exit_at_end: bool,
     follow: bool,
-    isolation: str,
-    settings: tuple[tuple[str, str], ...],
+    isolation: log.Isolation,
+    settings: dict[str, str],
     quiet: bool,
 ) -> None:
-    r"""Write records to stdout.
+    """Write records to stdout.
 
     SOURCE is a topic if brokers are given (-b, -X bootstrap.servers=… or FASTFETCH_BOOTSTRAP_SERVERS); else a .log segment
     or a partition folder such as orders-3/. A path that exists wins over the environment.
 
     \b
-    -o  start | end | 1000 | -100 (before the end) | @2026-01-31T12:00Z | @-1h
-        from:to, "to" not included: 10:20   :end   @2026-01-01:@end   @-2h:-1h
-    -f  %t topic  %p partition  %o offset  %T timestamp  %k key  %v %s value  %h headers
-        %K %S lengths (-1 null)  %R length as int32  %e leader epoch  \n \t \xHH  or: json
+    Ranges (-o): start, end, 1000, -100 (before the end), @2026-01-31T12:00Z, @-1h,
+      or from:to, where "to" is not included: 10:20, :end, @2026-01-01:@end, @-2h:-1h
+
+    \b
+    Templates (-f):
+      %t topic   %p partition   %o offset   %T timestamp (ms)   %e leader epoch
+      %k key     %v or %s value   %h headers
+      %K %S lengths of key and value, -1 for null   %R length of the value as int32
+      \\n \\t \\r \\0 \\\\ \\xHH   %% for a percent sign
+    or -f json: JSON lines, with "value_base64" where a value is not UTF-8
     """
     if exit_at_end and follow:
         raise click.UsageError("--exit and --follow exclude each other")
@@ -114,26 +116,22 @@ def command(
         write = compile_format(template, null.encode(errors="surrogateescape"))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--format") from None
-    config = dict(settings)
-    named = {name.replace("_", ".") for name in config}
-    explicit = ctx.get_parameter_source("brokers") is click.core.ParameterSource.COMMANDLINE or "bootstrap.servers" in named
+    given = click.core.ParameterSource.COMMANDLINE
+    is_topic = "bootstrap.servers" in settings or ctx.get_parameter_source("brokers") is given
     output = Output()
-    if explicit or (brokers is not None and not _looks_like_a_path(source)):
-        from fastfetch.cli import topics
+    if is_topic or (brokers is not None and not _looks_like_a_path(source)):
+        from fastfetch.cli.topics import Topic
 
-        if brokers is not None and "bootstrap.servers" not in named:
-            config["bootstrap.servers"] = brokers
-        if "isolation.level" not in named:
-            config["isolation.level"] = isolation
-        elif ctx.get_parameter_source("isolation") is click.core.ParameterSource.COMMANDLINE:
+        if "isolation.level" in settings and ctx.get_parameter_source("isolation") is given:
             raise click.UsageError("--isolation and -X isolation.level exclude each other")
-        with topics.Topic(source, config, span, partitions, follow=not exit_at_end and span.stop is None) as topic:
+        config = {"bootstrap.servers": brokers, "isolation.level": isolation} | settings
+        with Topic(source, config, span, partitions, follow=not exit_at_end and span.stop is None) as topic:
             _show(topic, write, output, count, quiet)
     elif not _looks_like_a_path(source):
         raise click.UsageError(f"{source} is no file or folder; to read a topic of that name, say where: -b 127.0.0.1:9092")
+    elif settings:
+        raise click.UsageError(f"-X {next(iter(settings))} is a setting for reading a topic, and {source} is a path")
     else:
-        if settings:
-            raise click.UsageError(f"-X {settings[0][0]} is a setting for reading a topic, and {source} is a path")
         _show(_Disk(source, span, partitions, isolation, follow=follow), write, output, count, quiet)
 
 
@@ -180,7 +178,9 @@ def _copy(source: Source, write: Formatter, output: Output, count: int | None, p
 class _Disk:
     """Segments on disk; with `follow`, also what is appended to them."""
 
-    def __init__(self, path: str, span: Range, partitions: frozenset[int] | None, isolation: str, *, follow: bool) -> None:
+    def __init__(
+        self, path: str, span: Range, partitions: frozenset[int] | None, isolation: log.Isolation, *, follow: bool
+    ) -> None:
         self._log = Log(path)
         if partitions is not None and self._log.partition not in partitions:
             raise UsageError(f"{path} holds partition {self._log.partition}, which --partitions leaves out")

@@ -9,8 +9,6 @@ import time
 from types import TracebackType
 from typing import Any
 
-import click
-
 __all__ = ["Output", "Progress", "human_bytes"]
 
 _CHUNK = 256 << 10
@@ -21,11 +19,11 @@ class Output:
     """Stdout without a buffer of Python's, which would be flushed into a dead or full pipe when the interpreter ends."""
 
     def __init__(self) -> None:
-        stream = click.get_binary_stream("stdout")
+        stream = sys.stdout.buffer
         self._raw: Any = getattr(stream, "raw", stream)
         self._chunks: list[bytes] = []
         self._size = 0
-        self._poll: select.poll | None = None
+        self._poll: Any = None
         try:
             fd = stream.fileno()
         except OSError:  # not a real file: a test's

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from types import TracebackType
+from typing import Any
 
 from fastfetch.cli.ranges import Bound, Range
 from fastfetch.consumer import Consumer
-from fastfetch.errors import UnknownTopicError, UsageError
+from fastfetch.errors import UsageError
 from fastfetch.records import RecordBlock
 from fastfetch.types import TopicPartition
 
@@ -25,12 +27,10 @@ class Topic:
     """
 
     def __init__(
-        self, topic: str, config: Mapping[str, str], span: Range, partitions: frozenset[int] | None, *, follow: bool
+        self, topic: str, config: Mapping[str, Any], span: Range, partitions: frozenset[int] | None, *, follow: bool
     ) -> None:
         # Nothing is committed. A position that retention has passed goes on at what is left.
-        defaults = {"enable.auto.commit": "false", "auto.offset.reset": "earliest"}
-        given = {name.replace("_", ".") for name in config}
-        self._consumer = Consumer({**{k: v for k, v in defaults.items() if k not in given}, **config})
+        self._consumer = Consumer({"enable.auto.commit": False, "auto.offset.reset": "earliest"} | dict(config))
         try:
             self._plan(topic, span, partitions, follow)
         except BaseException:
@@ -39,8 +39,6 @@ class Topic:
 
     def _plan(self, topic: str, span: Range, partitions: frozenset[int] | None, follow: bool) -> None:
         known = self._consumer.partitions_for(topic)
-        if not known:
-            raise UnknownTopicError(f"topic {topic} does not exist, and nothing was created", code=3)
         missing = sorted((partitions or frozenset()) - set(known))
         if missing:
             raise UsageError(f"{topic} has partitions 0 to {max(known)}, and no {', '.join(map(str, missing))}")
@@ -61,7 +59,7 @@ class Topic:
         if bound.kind == "time":
             found = self._consumer.offsets_for_times(dict.fromkeys(tps, bound.value))
             times = {tp: None if at is None else at.offset for tp, at in found.items()}
-        return {tp: bound.resolve(starts[tp], ends[tp], lambda _, tp=tp: times.get(tp)) for tp in tps}
+        return {tp: bound.resolve(starts[tp], ends[tp], partial(_found, times.get(tp))) for tp in tps}
 
     def __iter__(self) -> Iterator[RecordBlock | None]:
         consumer, stops = self._consumer, self._stops
@@ -85,7 +83,7 @@ class Topic:
                 self._advance(tp, consumer.position(tp))
                 if self._positions[tp] >= stops[tp]:
                     open_.discard(tp)
-                    consumer.pause([tp])
+                    consumer.pause(tp)
             if not blocks:
                 yield None
 
@@ -100,3 +98,7 @@ class Topic:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._consumer.close(timeout_ms=_CLOSE_MS)
+
+
+def _found(offset: int | None, _: int) -> int | None:
+    return offset
