@@ -90,14 +90,19 @@ def _rebuild_record(topic, partition, offset, timestamp, timestamp_type, key, va
 cdef enum:
     PLACEHOLDERS = 64
     PLACEHOLDER_EVERY = 1 << 20
+    PLACEHOLDER_MAX = 448           # larger values don't come from those arenas
 
 cdef list placeholders = [None] * PLACEHOLDERS
 cdef Py_ssize_t placed = 0
 
 
 cdef void place(Py_ssize_t length):
+    """Put a placeholder where a value of this length was just put."""
     global placed
-    cdef bytes zeros = PyBytes_FromStringAndSize(NULL, length)
+    cdef bytes zeros
+    if length > PLACEHOLDER_MAX:
+        return
+    zeros = PyBytes_FromStringAndSize(NULL, length)
     memset(<char *>zeros, 0, <size_t>length)
     placeholders[placed % PLACEHOLDERS] = zeros
     placed += 1
