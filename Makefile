@@ -61,18 +61,21 @@ $(VENV)/.ready: pyproject.toml
 	  echo "Setting up $(VENV) with $$("$$python" -V) (once, about a minute)"; \
 	  "$$python" -m venv $(VENV); \
 	fi
-	@$(PIP) "setuptools>=77" "cython>=3.1"
-	@$(COMPILE)
-	@$(PIP) --no-build-isolation -e ".[test]"
-	@touch $@
+	@mkdir -p build
+	@$(PIP) "setuptools>=77" "cython>=3.1" $(QUIET)
+	@$(COMPILE) $(QUIET)
+	@FASTFETCH_PREBUILT=1 $(PIP) --no-build-isolation -e ".[test]" $(QUIET)
+	@touch $@ build/.built
 
 build/.built: $(VENV)/.ready $(SOURCES)
-	@$(COMPILE)
+	@mkdir -p build
+	@$(COMPILE) $(QUIET)
 	@touch $@
 
-PIP := $(PY) -m pip install -q --disable-pip-version-check
-# Before the editable install, which would compile one file after the other; it then finds everything up to date.
-COMPILE = mkdir -p build && { $(PY) setup.py -q build_ext --inplace -j $(JOBS) > build/log 2>&1 || { cat build/log >&2; exit 1; }; }
+PIP := $(PY) -m pip install --disable-pip-version-check
+# Before the editable install, which would compile everything each time, one file after the other.
+COMPILE := $(PY) setup.py -q build_ext --inplace -j $(JOBS)
+QUIET := > build/log 2>&1 || { cat build/log >&2; exit 1; }
 
 # ------------------------------------------------------------------------------------------------------- the rest
 

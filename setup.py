@@ -1,7 +1,8 @@
 """Extensions, directives and flags; everything else is in pyproject.toml.
 
 Environment: FASTFETCH_DEBUG=1 (assertions, -O0), FASTFETCH_SANITIZE=1 (ASan and UBSan), FASTFETCH_COVERAGE=1 (line tracing),
-FASTFETCH_ANNOTATE=1 (Cython's HTML beside each .pyx).
+FASTFETCH_ANNOTATE=1 (Cython's HTML beside each .pyx), FASTFETCH_PREBUILT=1 (`build_ext --inplace` has just been run: an editable
+install would compile everything once more, in a folder of its own).
 """
 
 import os
@@ -54,7 +55,9 @@ extensions = [
 ]
 
 setup(
-    ext_modules=cythonize(
+    ext_modules=[]
+    if flag("PREBUILT")
+    else cythonize(
         extensions,
         include_path=["include"],
         annotate=flag("ANNOTATE"),

@@ -66,7 +66,7 @@ class Kafka:
     def __init__(self, cluster: KafkaCluster) -> None:
         self.cluster = cluster
         self.servers = cluster.bootstrap_servers
-        self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 3})
+        self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         self._numbers = itertools.count()
 
     def topic(self, name: str = "topic", partitions: int = 1, **config: object) -> str:
@@ -88,7 +88,7 @@ class Kafka:
             "compression.type": codec,
             "linger.ms": 50,
             "enable.idempotence": True,  # keeps the order within a partition when something is sent again
-            "log_level": 3,
+            "log_level": 0,
         }
         return confluent_kafka.Producer(settings | {key.replace("_", "."): value for key, value in config.items()})
 
@@ -114,7 +114,7 @@ class Kafka:
                 "isolation.level": isolation,
                 "auto.offset.reset": "earliest",
                 "check.crcs": True,
-                "log_level": 3,
+                "log_level": 0,
             }
         )
         consumer.assign([confluent_kafka.TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)])

@@ -255,6 +255,8 @@ class KafkaCluster:
             "log.cleaner.backoff.ms": 500,
             "log.cleaner.dedupe.buffer.size": 4 << 20,
             "log.retention.check.interval.ms": 1000,
+            # Tests use fixed timestamps, which lie years back: by age, everything would be deleted a second after it came.
+            "log.retention.ms": -1,
             "log.initial.task.delay.ms": 500,
         }
         if _number(self.version) >= (4, 0):

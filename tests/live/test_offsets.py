@@ -30,7 +30,7 @@ def group(request: pytest.FixtureRequest) -> str:
 def other(kafka: Kafka, group: str) -> Iterator[confluent_kafka.Consumer]:
     """librdkafka in the same group."""
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": kafka.servers, "group.id": group, "enable.auto.commit": False, "log_level": 3}
+        {"bootstrap.servers": kafka.servers, "group.id": group, "enable.auto.commit": False, "log_level": 0}
     )
     yield consumer
     consumer.close()
