@@ -1,26 +1,48 @@
 """The codecs for the oracle: every frame, chunk and checksum walked by hand, output capped, nothing silently short.
 
 gzip members (RFC 1952), Snappy raw blocks and the xerial framing, LZ4 frames, Zstandard frames (RFC 8878). Libraries are used
-only for what lies innermost: one deflate stream, one LZ4 block, one Zstandard frame whose extent is already known.
+only for what lies innermost: one deflate stream, one LZ4 block, one Zstandard frame whose extent is already known. Releases of
+these libraries differ in which damaged blocks they notice (libzstd 1.5.4 reads some that 1.5.7 refuses), so the oracle uses the
+same one as the decoder beside it: `provider`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import io
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import lz4.block
 import zstandard
 
-__all__ = ["Broken", "Inflated", "TooLarge", "inflate", "unsnappy", "xxh32"]
+from fastfetch.kernels import codecs
+
+__all__ = ["Broken", "Inflated", "TooLarge", "inflate", "provider", "unsnappy", "xxh32"]
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 XERIAL_MARK = b"\x82SNAPPY\0"
 LZ4_MARK = b"\x04\x22\x4d\x18"
 ZSTD_MARK = b"\x28\xb5\x2f\xfd"
 MAX_WINDOW = 1 << 27
+
+
+@contextmanager
+def provider(name: str) -> Iterator[None]:
+    """Decode with "system" or "python" codecs inside the with block, oracle included."""
+    codecs.use_provider(name)
+    try:
+        yield
+    finally:
+        codecs.use_provider("auto")
+
+
+def shared_library(codec: str) -> ctypes.CDLL | None:
+    """The machine's own library, if the decoder uses it at the moment."""
+    return ctypes.CDLL(f"lib{codec}.so.1") if codecs.providers()[codec][0] == "system" else None
 
 
 class Broken(Exception):  # noqa: N818
@@ -294,36 +316,52 @@ def lz4_content(frame: Lz4Frame, limit: int) -> bytes:
         if stored:
             out += block
         else:
-            history = bytes(out[-65536:]) if frame.linked else b""
-            try:
-                out += lz4.block.decompress(block, uncompressed_size=frame.block_size, dict=history)
-            except lz4.block.LZ4BlockError:
-                raise Broken from None
+            out += lz4_block(block, frame.block_size, bytes(out[-65536:]) if frame.linked else b"")
         if len(out) > limit:
             raise TooLarge
     return bytes(out)
 
 
+def lz4_block(block: bytes, size: int, history: bytes) -> bytes:
+    library = shared_library("lz4")
+    if library is None:
+        try:
+            return bytes(lz4.block.decompress(block, uncompressed_size=size, dict=history))
+        except lz4.block.LZ4BlockError:
+            raise Broken from None
+    out = ctypes.create_string_buffer(size)
+    got = library.LZ4_decompress_safe_usingDict(block, out, len(block), size, history, len(history))
+    if got < 0:
+        raise Broken
+    return out.raw[:got]
+
+
 # ------------------------------------------------------------------------------------------------------------ Zstandard
 
 
+class ZstdFrame(NamedTuple):
+    """What the walk over one frame found. least, most: bounds of what comes out; both are the declared size if there is one."""
+
+    data: bytes
+    least: int
+    most: int
+    end: int
+
+
 def unzstd(payload: bytes, limit: int) -> Inflated:
-    frames: list[bytes] = []
-    least = 0
+    frames: list[ZstdFrame] = []
     at = 0
     while at < len(payload):
         if skippable(payload, at):
             at = behind_skippable(payload, at)
         elif payload[at : at + 4] == ZSTD_MARK:
-            end, size = zstd_frame(payload, at)
-            frames.append(payload[at:end])
-            least += size
-            at = end
+            frames.append(zstd_frame(payload, at))
+            at = frames[-1].end
         else:
             raise Broken
     if not payload:
         raise Broken
-    if least > limit:
+    if sum(frame.least for frame in frames) > limit:
         raise TooLarge  # before anything is inflated
     out = b""
     for frame in frames:
@@ -331,8 +369,8 @@ def unzstd(payload: bytes, limit: int) -> Inflated:
     return Inflated(out)
 
 
-def zstd_frame(payload: bytes, start: int) -> tuple[int, int]:
-    """Where the frame ends, and the least that comes out of it: the declared size, or what its uncompressed blocks hold."""
+def zstd_frame(payload: bytes, start: int) -> ZstdFrame:
+    """Walk the frame at `start`."""
     at = start + 4
     descriptor = little(payload, at, 1)
     at += 1
@@ -356,7 +394,7 @@ def zstd_frame(payload: bytes, start: int) -> tuple[int, int]:
         declared = little(payload, at, width) + (256 if width == 2 else 0)
         at += width
     block_max = min(1 << 17, (declared or 0) if single else window)
-    least = 0
+    least = most = 0
     last = False
     while not last:
         block = little(payload, at, 3)
@@ -365,16 +403,36 @@ def zstd_frame(payload: bytes, start: int) -> tuple[int, int]:
         if kind == 3 or size > block_max:
             raise Broken  # reserved, or larger than a block of this frame may be
         least += size if kind < 2 else 0
+        most += size if kind < 2 else block_max
         at += 1 if kind == 1 else size
     if descriptor & 4:
         at += 4
     if at > len(payload):
         raise Broken
-    return at, least if declared is None else declared
+    if declared is not None:
+        least = most = declared
+    return ZstdFrame(payload[start:at], least, most, at)
 
 
-def unzstd_frame(frame: bytes, limit: int) -> bytes:
-    """One whole frame. Read until the library says that it ended, or a wrong checksum would pass unseen."""
+def unzstd_frame(frame: ZstdFrame, limit: int) -> bytes:
+    library = shared_library("zstd")
+    return stream_zstd(frame.data, limit) if library is None else one_shot_zstd(library, frame, limit)
+
+
+def one_shot_zstd(library: ctypes.CDLL, frame: ZstdFrame, limit: int) -> bytes:
+    library.ZSTD_decompress.restype = ctypes.c_size_t
+    library.ZSTD_isError.argtypes = library.ZSTD_getErrorCode.argtypes = [ctypes.c_size_t]
+    room = min(frame.most, limit)
+    out = ctypes.create_string_buffer(room or 1)
+    got = library.ZSTD_decompress(out, ctypes.c_size_t(room), frame.data, ctypes.c_size_t(len(frame.data)))
+    if library.ZSTD_isError(got):
+        full = library.ZSTD_getErrorCode(got) == 70  # dstSize_tooSmall
+        raise TooLarge if full and room < frame.most else Broken
+    return out.raw[:got]
+
+
+def stream_zstd(frame: bytes, limit: int) -> bytes:
+    """Read until the library says that the frame ended, or a wrong checksum would pass unseen."""
     out = bytearray()
     with zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).stream_reader(io.BytesIO(frame)) as reader:
         try:
