@@ -193,4 +193,14 @@ class SlowWriter:
         self.sites.append(Site(kind, name, start, len(self.out), self.flexible, nullable, smallest))
 
     def _smallest(self, f: Field) -> int:
-        return SIZES.get(f.element, 1)
+        return self._smallest_of(f, f.element, False)
+
+    def _smallest_of(self, f: Field, kind: str, nullable: bool) -> int:
+        if kind == "struct":
+            inline = [g for g in carried(f.fields, self.version) if g.tag is None]
+            count = 1 if self.flexible else 4
+            parts = [count if g.is_array else self._smallest_of(g, g.type, g.nullable_in(self.version)) for g in inline]
+            return 1 if nullable else sum(parts) + self.flexible
+        if kind in SIZES:
+            return SIZES[kind]
+        return 1 if self.flexible else 2 if kind == "string" else 4

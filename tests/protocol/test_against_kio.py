@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from fastfetch import errors
-from fastfetch.protocol import Api, decode_request, decode_response, encode_request, encode_response, tables
+from fastfetch.protocol import Api, Field, decode_request, decode_response, encode_request, encode_response, tables
 
 from .messages import Direction, SlowWriter, every_message, full_body, random_body
 
@@ -158,6 +158,19 @@ def test_what_a_caller_leaves_out_has_the_schemas_default(api: Api, version: int
         return
     assert frame == theirs_bytes
     assert encode(*arguments, {})[4:] == frame  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("api", "version", "direction"), every_message())
+def test_null_is_allowed_where_kafkas_schema_allows_it(api: Api, version: int, direction: Direction) -> None:
+    def check(schema: Any, fields: tuple[Field, ...]) -> None:
+        hints = typing.get_type_hints(schema)
+        for theirs, f in zip(dataclasses.fields(schema), [f for f in fields if f.present_in(version)], strict=True):
+            if f.type != "uuid":  # None is how kio writes the id of zeros
+                assert f.nullable_in(version) == (type(None) in typing.get_args(hints[theirs.name])), f.name
+            if f.fields:
+                check(_inner_schema(hints[theirs.name]), f.fields)
+
+    check(LOAD[direction](api.key, version), getattr(api, direction))
 
 
 def test_the_tables_reach_as_far_as_kio_does() -> None:

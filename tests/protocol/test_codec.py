@@ -129,6 +129,9 @@ def test_bytes_after_a_response_are_ignored_and_after_a_request_refused() -> Non
     assert decode_response(tables.HEARTBEAT, 4, response)[0] == 1
     with pytest.raises(ProtocolError, match="Heartbeat v4 request: message: 3 bytes left over"):
         decode_request(encode_request(tables.HEARTBEAT, 4, 1, "c", {})[4:] + b"xyz")
+    # A real broker doesn't look, and librdkafka relies on it.
+    lenient = decode_request(encode_request(tables.HEARTBEAT, 4, 1, "c", {"group_id": "g"})[4:] + b"xyz", allow_left_over=True)
+    assert (lenient.body["group_id"], lenient.left_over) == ("g", 3)
 
 
 def test_the_client_id_has_an_int16_length_in_both_header_versions() -> None:

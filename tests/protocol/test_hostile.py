@@ -51,8 +51,8 @@ def peak_of(call: Callable[[], Any]) -> int:
         tracemalloc.stop()
 
 
-def refused(api: Api, version: int, direction: Direction, frame: bytes, name: str) -> None:
-    """ProtocolError that says where, before anything large was allocated."""
+def refused(api: Api, version: int, direction: Direction, frame: bytes, name: str, why: str = "") -> None:
+    """ProtocolError that says where and why, before anything large was allocated."""
 
     def call() -> None:
         with pytest.raises(ProtocolError) as caught:
@@ -60,6 +60,7 @@ def refused(api: Api, version: int, direction: Direction, frame: bytes, name: st
         message = str(caught.value)
         assert f"{api.name} v{version} {direction}" in message
         assert name in message
+        assert why in message
 
     assert peak_of(call) < 200_000 + 40 * len(frame)
 
@@ -86,7 +87,8 @@ def test_a_count_beyond_the_bytes_is_refused_before_allocating(api: Api, version
         else:
             lies = [count.to_bytes(4, "big") for count in counts] + [(-2).to_bytes(4, "big", signed=True), b"\x80\0\0\0"]
         for lie in lies:
-            refused(api, version, direction, frame[: site.start] + lie + frame[site.end :], site.name)
+            # The count itself is refused, not the first element that isn't there.
+            refused(api, version, direction, frame[: site.start] + lie + frame[site.end :], site.name + ": a count of ")
 
 
 @pytest.mark.parametrize(("api", "version", "direction"), every_message())
@@ -168,13 +170,16 @@ def _inside_tag(frame: bytes, size_at: int, at: int) -> bool:
 @pytest.mark.parametrize(("api", "version", "direction"), every_message())
 def test_tag_counts_and_sizes_beyond_the_rest_are_refused(api: Api, version: int, direction: Direction) -> None:
     _, frame, sites = sample(api, version, direction)
+    sizes = [site.start for site in sites if site.kind == "tag"]
     for site in sites:
         head, tail = frame[: site.start], frame[site.end :]
         if site.kind == "tags":
             count = frame[site.start]
+            for number in (2**31, 2**32 - 1, len(tail) // 2 + 1):
+                # A longer varint inside a tagged field doesn't fit that field any more, and is refused for it.
+                why = "" if any(_inside_tag(frame, start, site.start) for start in sizes) else f"{number} tagged fields declared"
+                refused(api, version, direction, head + uvarint(number) + tail, "tagged fields", why)
             for lie in (
-                uvarint(2**31),
-                uvarint(2**32 - 1),
                 b"\xff\xff\xff\xff\x10",  # 33 bits
                 b"\xff\xff\xff\xff\xff\x00",  # 6 bytes
                 uvarint(count + 1) + uvarint(99) + uvarint(len(tail) + 1),
