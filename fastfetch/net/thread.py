@@ -187,9 +187,9 @@ class ClientThread:
             self._serve(connection, mask)
 
     def _serve(self, connection: Connection, mask: int) -> None:
+        before = connection.sock
         try:
             if mask & selectors.EVENT_WRITE:
-                before = connection.sock
                 if connection.writable():
                     self._events.append(ConnectionOpened(connection.conn))
                 if connection.sock is not before:
@@ -204,6 +204,9 @@ class ClientThread:
                 elif connection.made_progress(now_ms()):
                     self._events.append(BytesArrived(connection.conn))
         except ConnectionFault as fault:
+            if connection.sock is not before:
+                # The last address failed: its socket is closed already, and the selector would know the next one by its number.
+                self._selector.unregister(before)  # type: ignore[arg-type]
             self._lose(connection, str(fault))
 
     # --- actions --------------------------------------------------------------------------------------------------------
