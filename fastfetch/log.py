@@ -32,7 +32,7 @@ from fastfetch.errors import CorruptBatchError, FastFetchError, UsageError
 from fastfetch.records import BatchHeader, RecordBlock, decode
 from fastfetch.segments import FIRST_WINDOW, LENGTH_END, MAX_OFFSET, WINDOW, Cursor, Log, Segment, proved_headers
 
-__all__ = ["Isolation", "control_type", "cut_short", "headers", "log_bounds", "offset_for_time", "read_log"]
+__all__ = ["Isolation", "control_type", "cut_short", "headers", "log_bounds", "no_log", "offset_for_time", "read_log"]
 
 ABORT = 0  # type of the control record that ends a transaction so
 CONTROL_BYTE, CONTROL_BIT = 22, 0x20  # of a batch's attributes
@@ -253,7 +253,7 @@ def _read(
                 cursor.skip(error.byte_pos + (error.size or 0))
                 continue
             if not decoded.consumed and not cursor.pos and cursor.file.segment.base_offset is None and len(view):
-                raise _no_log(cursor)
+                raise no_log(cursor)
             consumed, inflated = decoded.consumed, decoded.stats.inflated_bytes
             # Blocks are gone from here on unless the caller keeps them, so that the window's buffer can be used again.
             del decoded
@@ -309,11 +309,11 @@ def _still_changes(cursor: Cursor, error: CorruptBatchError) -> bool:
 def _explained(error: CorruptBatchError, cursor: Cursor) -> FastFetchError:
     segment = cursor.file.segment
     if segment.base_offset is None and cursor.pos + error.byte_pos == 0 and error.kind in ("length", "magic"):
-        return _no_log(cursor)
+        return no_log(cursor)
     return _located(_with_target(error, cursor), cursor)
 
 
-def _no_log(cursor: Cursor) -> UsageError:
+def no_log(cursor: Cursor) -> UsageError:
     return UsageError(f"{cursor.file.segment.path} is not a Kafka log segment: no whole record batch stands at its start")
 
 

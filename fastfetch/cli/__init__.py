@@ -88,7 +88,11 @@ def complain(sentence: str) -> None:
     click.echo("kfetch: " + " ".join(sentence.split()), err=True)
 
 
-@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Program, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(fastfetch.__version__, prog_name="kfetch")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """Read Kafka records from brokers and from log segments on disk."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(EXIT_USAGE)

@@ -60,7 +60,7 @@ def _as_settings(ctx: click.Context, param: click.Parameter, values: tuple[str, 
 @click.argument("source")
 @click.option("-b", "--brokers", envvar="FASTFETCH_BOOTSTRAP_SERVERS", metavar="HOST:PORT,…", help="Brokers: SOURCE is a topic.")
 @click.option(
-    "-o", "--offset", "span", metavar="RANGE", callback=_as_range, default="start", show_default=True, help="Where to start, stop."
+    "-o", "--offset", "span", metavar="RANGE", callback=_as_range, default="start", show_default=True, help="Start and stop."
 )
 @click.option("-n", "--count", type=click.IntRange(min=0), metavar="N", help="Stop after that many records.")
 @click.option("-p", "--partitions", metavar="LIST", callback=_as_partitions, help="Only these, such as 0,3,5-8.")

@@ -126,18 +126,25 @@ def _walk(path: str, summary: Summary, *, deep: bool) -> Iterator[Found]:
             file = cursor.file
             summary.segments += 1
             summary.bytes += file.size
+            found = _in_segment(cursor, summary, deep)
+            first = next(found, None)  # raises for what is no segment at all, before a heading calls it one
             yield Start(str(file.segment.path), file.size)
-            while cursor.pos < file.size:
-                view = cursor.window()
-                before = cursor.pos
-                yield from _batches(cursor, view, summary, deep)
-                if cursor.pos == before:
-                    yield from _tail(cursor, len(view), summary)
-                    break
+            if first is not None:
+                yield first
+                yield from found
             if not cursor.next_segment(summary.next_offset):
                 return
     finally:
         cursor.close()
+
+
+def _in_segment(cursor: Cursor, summary: Summary, deep: bool) -> Iterator[Found]:
+    while cursor.pos < cursor.file.size:
+        before = cursor.pos
+        yield from _batches(cursor, cursor.window(), summary, deep)
+        if cursor.pos == before:
+            yield from _tail(cursor, summary)
+            return
 
 
 def _batches(cursor: Cursor, view: memoryview, summary: Summary, deep: bool) -> Iterator[Found]:
@@ -164,6 +171,8 @@ def _batches(cursor: Cursor, view: memoryview, summary: Summary, deep: bool) -> 
         at = start + error.byte_pos
         if not cursor.tail_is_zero(at):
             resumed = _next_good(cursor, at, error, summary.next_offset)
+            if at == 0 and resumed[0] is None and cursor.file.segment.base_offset is None:
+                raise log.no_log(cursor) from None
             yield _corrupt(error, cursor, at, *resumed, summary)
             cursor.skip((cursor.file.size if resumed[0] is None else resumed[0]) - start)
             return
@@ -181,9 +190,11 @@ def _corrupt(
     return Corrupt(path, at, error.base_offset, error.kind, message, resumed_at, resumed_offset, lost)
 
 
-def _tail(cursor: Cursor, n: int, summary: Summary) -> Iterator[Found]:
+def _tail(cursor: Cursor, summary: Summary) -> Iterator[Found]:
     """What is left of a segment when there is no whole batch any more."""
     at, left = cursor.pos, cursor.file.size - cursor.pos
+    if at == 0 and cursor.file.segment.base_offset is None:
+        raise log.no_log(cursor)
     if cursor.tail_is_zero(at):
         yield Tail(at, left, "preallocated, zeros")
     elif cursor.file.segment.sealed:

@@ -29,8 +29,10 @@ class Topic:
     def __init__(
         self, topic: str, config: Mapping[str, Any], span: Range, partitions: frozenset[int] | None, *, follow: bool
     ) -> None:
-        # Nothing is committed. A position that retention has passed goes on at what is left.
-        self._consumer = Consumer({"enable.auto.commit": False, "auto.offset.reset": "earliest"} | dict(config))
+        # Nothing is committed. A position that retention has passed goes on at what is left. At a terminal a minute is too long
+        # to learn that there is no broker.
+        defaults = {"enable.auto.commit": False, "auto.offset.reset": "earliest", "default.api.timeout.ms": 10_000}
+        self._consumer = Consumer(defaults | dict(config))
         try:
             self._plan(topic, span, partitions, follow)
         except BaseException:

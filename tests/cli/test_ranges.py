@@ -70,7 +70,7 @@ def test_a_date_without_a_zone_is_local(monkeypatch: pytest.MonkeyPatch) -> None
         clock.tzset()
 
 
-@pytest.mark.parametrize("text", ["", "x", "1:2:3", "@", "@x", "10:x", "--5", "1.5", "@2026-06", "end:start:", "@12345", "-", "+"])
+@pytest.mark.parametrize("text", ["", "x", "1:2:3", "@", "@x", "10:x", "--5", "1.5", "@2026-06", "a:b:c", "@12345", "-"])
 def test_what_is_no_range_gets_the_grammar_as_an_answer(text: str) -> None:
     with pytest.raises(ValueError, match="no range of offsets"):
         parse_range(text, now=NOW)
