@@ -343,6 +343,8 @@ class Message:
         return key, value  # bytes behind the value are ignored, as in Java
 
     def rows(self, result: Expected, limit: int, checksum: bool) -> list[Row]:
+        if self.codec > 3:
+            raise Stop("UnsupportedCodecError", "codec")  # zstd came with magic 2
         try:
             key, value = self.key_and_value(result)
         except Malformed:
@@ -350,8 +352,6 @@ class Message:
         kind = NONE if self.magic == 0 else LOG_APPEND if self.log_append_time else CREATE
         if not self.codec:
             return [Row(self.offset, self.timestamp, kind, key, value, (), -1)]
-        if self.codec > 3:
-            raise Stop("UnsupportedCodecError", "codec")  # zstd came with magic 2
         if value is None:
             raise Stop("InvalidRecordError", "record")
         data = inflated(self.codec, value, limit, result, checksum=checksum, header_checksum=self.magic > 0)
@@ -436,6 +436,7 @@ def decode(
     data = bytes(data)
     result = Expected(next_offset=position)
     transactions = Transactions(aborted)
+    reached = position or 0  # by headers alone; a wrapper may hold offsets beyond its own
     while True:
         at = result.consumed
         entry = None
@@ -451,7 +452,7 @@ def decode(
             hidden = header.control
             if isinstance(header, Header) and isolation == "read_committed" and header.producer_id >= 0:
                 hidden = transactions.hides(header)
-            if not hidden and header.lies_below(result.next_offset or 0):
+            if not hidden and header.lies_below(reached):
                 # Passed over by its header. Below the position asked for that is normal, else it repeats what came before.
                 result.dropped += max(header.count, 0) if header.last_offset >= (position or 0) else 0
             elif not hidden:
@@ -464,6 +465,7 @@ def decode(
         result.consumed = entry.end
         # Not last record + 1: compaction may have removed the tail (KAFKA-5443). And never backwards.
         result.next_offset = max(header.last_offset + 1, result.next_offset or 0)
+        reached = max(header.last_offset + 1, reached)
 
 
 def deliver(rows: Iterable[Row], position: int | None, result: Expected) -> None:
