@@ -111,6 +111,8 @@ class SessionCache:
                 key = (topic["topic"] or topic["topic_id"], index)
                 session.partitions.pop(key, None)
                 session.shown.pop(key, None)
+        if not session.partitions:
+            del self.sessions[session.id]  # nothing left to remember: the answer says session 0
         return session, 0
 
 
@@ -137,7 +139,8 @@ def fetch(c: Context, sessions: SessionCache) -> Body:
         if incremental:
             kept = [pair for pair, new in zip(zip(asked, answers, strict=True), news, strict=True) if new]
             asked, answers = [a for a, _ in kept], [answer for _, answer in kept]
-    out: Body = {"error_code": 0, "session_id": session.id if session else 0, "responses": _by_topic(c, asked, answers)}
+    number = session.id if session is not None and session.id in sessions.sessions else 0
+    out: Body = {"error_code": 0, "session_id": number, "responses": _by_topic(c, asked, answers)}
     if c.request.version >= 16:
         leaders = {a["current_leader"]["leader_id"] for a in answers if "current_leader" in a}
         nodes = [c.cluster.nodes[i] for i in sorted(leaders) if i in c.cluster.nodes]
@@ -169,9 +172,7 @@ def _read_one(c: Context, asked: Asked, room: int, *, at_least_one: bool) -> tup
     answer: Body = {
         "partition_index": fields["partition"],
         "error_code": 0,
-        "high_watermark": -1,
-        "last_stable_offset": -1,
-        "log_start_offset": -1,
+        **_NO_BOUNDS,
         "aborted_transactions": None,
         "preferred_read_replica": -1,
         "records": [],
@@ -179,7 +180,10 @@ def _read_one(c: Context, asked: Asked, room: int, *, at_least_one: bool) -> tup
     partition = _find(c, asked)
     code = check_epoch(c.cluster, c.node, partition, fields["current_leader_epoch"])
     if partition is None:
-        answer["error_code"] = UNKNOWN_TOPIC_ID if version >= 13 and c.cluster.by_id(asked.topic_id) is None else code
+        # Kafka fills in this answer elsewhere, where nobody sets the list to null.
+        answer |= {"error_code": code, "aborted_transactions": []}
+        if version >= 13 and c.cluster.by_id(asked.topic_id) is None:
+            answer["error_code"] = UNKNOWN_TOPIC_ID
         return answer, NOTHING
     if code == NOT_LEADER and _may_follow(partition, c.node, version):
         code = 0
@@ -200,6 +204,8 @@ def _read_one(c: Context, asked: Asked, room: int, *, at_least_one: bool) -> tup
     answer |= _bounds(partition)
     if version >= 12 and fields["last_fetched_epoch"] >= 0:
         epoch, end = partition.epoch_end(fields["last_fetched_epoch"])
+        if epoch < 0:
+            return answer | {"error_code": OFFSET_OUT_OF_RANGE} | _NO_BOUNDS, NOTHING
         if epoch < fields["last_fetched_epoch"] or end < offset:
             answer["diverging_epoch"] = {"epoch": epoch, "end_offset": end}
             return answer, NOTHING
@@ -222,6 +228,9 @@ def _find(c: Context, asked: Asked) -> Partition | None:
 def _may_follow(partition: Partition, node: Node, version: int) -> bool:
     """Consumers read from a follower only where one was named to them, from version 11 on (KIP-392)."""
     return version >= 11 and partition.preferred_replica == node.id
+
+
+_NO_BOUNDS = {"high_watermark": -1, "last_stable_offset": -1, "log_start_offset": -1}
 
 
 def _bounds(partition: Partition) -> Body:

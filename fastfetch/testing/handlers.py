@@ -33,7 +33,7 @@ Handler: TypeAlias = Callable[[Context], Body]
 
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, METADATA_TOO_LARGE = 3, 5, 6, 12
 COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_TOPIC, ILLEGAL_GENERATION = 15, 16, 17, 22
-INVALID_GROUP_ID, UNKNOWN_MEMBER, UNSUPPORTED_VERSION = 24, 25, 35
+UNKNOWN_MEMBER, UNSUPPORTED_VERSION = 25, 35
 FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID = 74, 75, 100
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4
@@ -182,20 +182,17 @@ def _coordinator(c: Context, group: str) -> Body:
 
 
 def _group_error(c: Context, group: str) -> int:
-    if not group:
-        return INVALID_GROUP_ID
+    # An empty name is a group like any other here: brokers still take commits of such old clients.
     return 0 if c.cluster.coordinator_of(group) is c.node else NOT_COORDINATOR
 
 
 def offset_commit(c: Context) -> Body:
-    """Commits without membership: generation -1 and no member id. Any other claim is of a group that isn't there."""
+    """Commits without membership: generation -1, and the member id is not looked at. Nobody is a member, so others are wrong."""
     body = c.request.body
     group = body["group_id"]
     code = _group_error(c, group)
     if not code and body["generation_id_or_member_epoch"] >= 0:
-        code = ILLEGAL_GENERATION
-    elif not code and body["member_id"]:
-        code = UNKNOWN_MEMBER
+        code = UNKNOWN_MEMBER if group in c.cluster.offsets else ILLEGAL_GENERATION
     topics = []
     for topic in body["topics"]:
         # Version 10 has ids in place of names (KIP-848's last part); names win where there are any.

@@ -31,7 +31,7 @@ class Aborted(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What a read gave: views of the bytes, how many they are, and one past the last offset that they touch."""
+    """What a read gave: views of the bytes, how many they are, and an offset behind all that they touch."""
 
     buffers: list[memoryview]
     size: int
@@ -222,7 +222,7 @@ class Partition:
             length = min(stop - start, max_bytes - size)
             buffers += segment.read(start, length)
             size += length
-            reached = segment.end_offset(start + length)
+            reached = segment.upper_bound(start + length)
             if size >= max_bytes:
                 break
         return Slice(buffers, size, reached)

@@ -11,11 +11,14 @@ import struct
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 
 from .batches import Entry, entries
 
 __all__ = ["FileSegment", "GeneratedSegment", "IndexedSegment", "MemorySegment", "Segment"]
+
+_INDEX_INTERVAL = 4096  # index.interval.bytes
 
 
 class Segment(ABC):
@@ -39,8 +42,8 @@ class Segment(ABC):
         """Position up to which batches start below `offset`."""
 
     @abstractmethod
-    def end_offset(self, position: int) -> int:
-        """One past the last offset of the batch that holds the byte before `position`."""
+    def upper_bound(self, position: int) -> int:
+        """An offset behind all batches that start before `position`. It may lie some batches further on: see `IndexedSegment`."""
 
     @abstractmethod
     def read(self, position: int, length: int) -> list[memoryview]:
@@ -52,7 +55,11 @@ class Segment(ABC):
 
 
 class IndexedSegment(Segment):
-    """Bytes in one buffer and three parallel lists: a batch's position, its first and its last offset."""
+    """Bytes in one buffer and three parallel lists: a batch's position, its first and its last offset.
+
+    `_index` is the sparse index of a broker, an entry each 4 KiB. It is here because clients see it: the end that a broker takes
+    from it decides which aborted transactions come with an answer, and those may begin behind the answer's records.
+    """
 
     def __init__(self, data: bytearray | mmap.mmap, base_offset: int) -> None:
         self.base_offset = self.next_offset = base_offset
@@ -61,12 +68,18 @@ class IndexedSegment(Segment):
         self._positions: list[int] = []
         self._firsts: list[int] = []
         self._lasts: list[int] = []
+        self._index: list[tuple[int, int]] = []
+        self._not_indexed = 0
 
     def _add(self, position: int, end: int, base: int, last: int) -> None:
         self._positions.append(position)
         self._firsts.append(base)
         # Batches that a test made overlap must not break the order that the look-up relies on.
         self._lasts.append(max(last, self._lasts[-1]) if self._lasts else last)
+        if self._not_indexed > _INDEX_INTERVAL:
+            self._index.append((position, last))
+            self._not_indexed = 0
+        self._not_indexed += end - position
         self.size = end
         self.next_offset = max(self.next_offset, last + 1)
 
@@ -83,9 +96,9 @@ class IndexedSegment(Segment):
         i = bisect_left(self._firsts, offset)
         return self._positions[i] if i < len(self._positions) else self.size
 
-    def end_offset(self, position: int) -> int:
-        i = bisect_left(self._positions, position) - 1
-        return self._lasts[i] + 1 if i >= 0 else self.base_offset
+    def upper_bound(self, position: int) -> int:
+        i = bisect_right(self._index, position, key=itemgetter(0))
+        return self._index[i][1] if i < len(self._index) else self.next_offset
 
     def read(self, position: int, length: int) -> list[memoryview]:
         return [self._view[position : min(position + length, self.size)]]
@@ -184,7 +197,7 @@ class GeneratedSegment(Segment):
         copy, rest = divmod(max(offset - self.base_offset, 0), self._span)
         return copy * self._positions[-1] + self._positions[bisect_left(self._firsts, rest)]
 
-    def end_offset(self, position: int) -> int:
+    def upper_bound(self, position: int) -> int:
         if position <= 0:
             return self.base_offset
         copy, rest = divmod(position - 1, self._positions[-1])

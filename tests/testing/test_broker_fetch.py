@@ -171,9 +171,14 @@ def test_transactions() -> None:
         put(b"f", producer=1)  # 8
         broker.append("t", 0, control_batch("abort", producer_id=1))  # 9
         assert see(1, offset=0)[1:] == ([(1, 2), (1, 8)], 10, 10)
-        # only what touches the bytes returned
+        # A broker's index is sparse: what begins soon behind the bytes returned is listed too, what begins far behind is not.
         cut = only(wire.fetch(isolation_level=1, partition_max_bytes=1))
-        assert cut["aborted_transactions"] == []
+        assert len(cut["aborted_transactions"]) == 2
+        put(b"x" * 9000)
+        put(b"g", producer=5)
+        broker.append("t", 0, control_batch("abort", producer_id=5))
+        cut = only(wire.fetch(isolation_level=1, partition_max_bytes=1))
+        assert len(cut["aborted_transactions"]) == 2
 
 
 def test_a_held_watermark() -> None:
@@ -196,7 +201,8 @@ def test_a_diverging_epoch() -> None:
         broker.move_leader("t", 0, 1, epoch=2)
         broker.append("t", 0, BATCH)
         broker.move_leader("t", 0, 1, epoch=4)
-        assert only(wire.fetch(offset=15, last_epoch=2))["diverging_epoch"] == {"epoch": -1, "end_offset": -1}
+        assert "diverging_epoch" in only(wire.fetch(offset=15, last_epoch=2))
+        assert only(wire.fetch(offset=15, last_epoch=5))["error_code"] == 1
         assert only(wire.fetch(offset=15, last_epoch=0))["diverging_epoch"] == {"epoch": 0, "end_offset": 10}
         assert only(wire.fetch(offset=5, last_epoch=1))["diverging_epoch"] == {"epoch": 0, "end_offset": 10}
 

@@ -16,8 +16,9 @@ BY_NAME = {api.name: api for api in tables.ALL}
 class Wire:
     """Use as a context manager. `call` for question and answer, `send` and `receive` apart for everything odd."""
 
-    def __init__(self, broker: Broker, node: int = 1) -> None:
-        self.socket = socket.create_connection(broker.address(node), timeout=10)
+    def __init__(self, broker: Broker | tuple[str, int], node: int = 1) -> None:
+        address = broker.address(node) if isinstance(broker, Broker) else broker
+        self.socket = socket.create_connection(address, timeout=10)
         self.input = self.socket.makefile("rb")
         self.sent = 0
 
