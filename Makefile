@@ -57,7 +57,7 @@ $(VENV)/.ready: pyproject.toml
 	  for python in $(PYTHON) $(CANDIDATES) ""; do \
 	    if [ -n "$$python" ] && "$$python" -c '$(FITS)' 2>/dev/null; then break; fi; \
 	  done; \
-	  [ -n "$$python" ] || { echo "fastfetch needs Python 3.11 or later with venv, pip and Python.h; none of $(PYTHON) $(CANDIDATES) has them all (set PYTHON=... to name another)" >&2; exit 1; }; \
+	  [ -n "$$python" ] || { echo "fastfetch needs Python 3.11 or later with venv, pip and Python.h; none of $(strip $(PYTHON) $(CANDIDATES)) has them all (set PYTHON=... to name another)" >&2; exit 1; }; \
 	  echo "Setting up $(VENV) with $$("$$python" -V) (once, about a minute)"; \
 	  "$$python" -m venv $(VENV); \
 	fi

@@ -70,7 +70,8 @@ def test_a_commit_of_another_client_is_where_we_start(
     with fastfetch.Consumer(bootstrap_servers=kafka.servers, group_id=group, auto_offset_reset="latest") as consumer:
         consumer.assign([tp])
         committed = consumer.committed([tp])[tp]
-        assert (committed.offset, committed.metadata) == (64, "where I was")
+        assert committed.offset == 64
+        assert committed.metadata.rstrip("\0") == "where I was"  # confluent-kafka sends the text's final NUL along
         assert [r.offset for r in sent(read_to_end(consumer, tp))] == list(range(64, 100))
 
 
