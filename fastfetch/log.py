@@ -161,11 +161,11 @@ def _located(error: CorruptBatchError, cursor: Cursor) -> CorruptBatchError:
 
 
 def cut_short(cursor: Cursor, view: memoryview, position: int | None) -> CorruptBatchError:
-    """A segment that has a successor ends inside a batch: what is missing is lost, and that is not to pass in silence."""
+    """The error for a segment that ends inside a batch. Of one that has a successor the rest is lost: that is said."""
     has_header = len(view) >= LENGTH_END
     following = cursor.following(cursor.file.size)
     error = CorruptBatchError(
-        f"The segment ends {len(view)} bytes into a batch, although a later segment exists,",
+        f"The segment ends {len(view)} bytes into a batch",
         topic=cursor.log.topic,
         partition=cursor.log.partition,
         position=position,

@@ -37,6 +37,7 @@ def command(as_json: bool) -> None:
 
 def examine() -> dict[str, dict[str, str]]:
     """Everything doctor knows, in groups; JSON-able."""
+    info = fastfetch.build_info()
     return {
         "versions": {"fastfetch": fastfetch.__version__, "python": sys.version.split()[0]} | {n: _version(n) for n in _PACKAGES},
         "platform": {
@@ -48,9 +49,22 @@ def examine() -> dict[str, dict[str, str]]:
             "cpus usable": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
             "cpu features": " ".join(_features()) or "unknown",
         },
-        "build": {name: str(value) for name, value in fastfetch.build_info().items()},
+        "build": {"cython": str(info["cython"])},
+        "crc32c": {"in use": str(info["crc32c"]), "usable here": " ".join(info["crc32c_paths"])},
+        "codecs": {name: _provider(name, *found) for name, found in info["codecs"].items()},
         "paths": {"package": str(Path(fastfetch.__file__).parent), "headers": str(fastfetch.get_include())},
     }
+
+
+def _provider(codec: str, provider: str, version: str) -> str:
+    """Where a codec comes from, and why."""
+    reasons = {
+        "system": "the shared library was found; the GIL is free while it inflates",
+        "python": "no usable shared library was found; the Python package is called with the GIL, batch by batch",
+        "built-in": "a kernel of ours",
+        "missing": f"neither a shared library nor a Python package was found: {codec} batches can't be read",
+    }
+    return f"{provider} {version}".strip() + f" ({reasons.get(provider, 'unknown provider')})"
 
 
 def _version(package: str) -> str:

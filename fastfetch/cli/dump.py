@@ -144,7 +144,8 @@ def _in_segment(cursor: Cursor, summary: Summary, deep: bool) -> Iterator[Found]
         yield from _batches(cursor, cursor.window(), summary, deep)
         if cursor.pos == before:
             yield from _tail(cursor, summary)
-            return
+            if cursor.pos == before:
+                return
 
 
 def _batches(cursor: Cursor, view: memoryview, summary: Summary, deep: bool) -> Iterator[Found]:
@@ -191,14 +192,20 @@ def _corrupt(
 
 
 def _tail(cursor: Cursor, summary: Summary) -> Iterator[Found]:
-    """What is left of a segment when there is no whole batch any more."""
+    """What is left of a segment when there is no whole batch any more. Moves the cursor if good ones follow all the same."""
     at, left = cursor.pos, cursor.file.size - cursor.pos
-    if at == 0 and cursor.file.segment.base_offset is None:
-        raise log.no_log(cursor)
     if cursor.tail_is_zero(at):
         yield Tail(at, left, "preallocated, zeros")
+        return
+    error = log.cut_short(cursor, cursor.window(), summary.next_offset)
+    resumed_at, resumed_offset = _next_good(cursor, at, error, summary.next_offset)
+    if at == 0 and resumed_at is None and cursor.file.segment.base_offset is None:
+        raise log.no_log(cursor)
+    if resumed_at is not None:
+        # Not a batch that is still being written: its length is wrong.
+        yield _corrupt(error, cursor, at, resumed_at, resumed_offset, summary)
+        cursor.skip(resumed_at - at)
     elif cursor.file.segment.sealed:
-        error = log.cut_short(cursor, cursor.window(), summary.next_offset)
         yield _corrupt(error, cursor, at, None, error.next_offset, summary)
     else:
         yield Tail(at, left, "part of a batch: still being written, or cut")
@@ -253,7 +260,7 @@ class _Json:
 
     def __call__(self, found: Found) -> None:
         if isinstance(found, Batch):
-            header = found.header._asdict()
+            header = asdict(found.header)
             line = {"type": "batch", "byte_pos": found.at} | {name: v for name, v in header.items() if name != "byte_pos"}
             line["crc"] = f"{found.header.crc:08x}"
             line["control_type"] = found.control_type
@@ -320,16 +327,19 @@ def _batch_line(batch: Batch) -> str:
 
 def _record_line(record: Record) -> str:
     line = f"{'':>12} offset {record.offset}  {_when(record.timestamp)}  key {_shown(record.key)}  value {_shown(record.value)}"
-    headers = "".join(f" {name}={_shown(value)}" for name, value in record.headers)
+    headers = "".join(f" {_printable(name)[1:-1]}={_shown(value)}" for name, value in record.headers)
     return f"{line}  headers{headers}" if headers else line
 
 
 def _shown(value: bytes | None) -> str:
-    """On one line, whatever is in it."""
     if value is None:
         return "null"
-    text = value.decode(errors="backslashreplace")
-    return json.dumps(text, ensure_ascii=False)
+    return _printable(value.decode(errors="backslashreplace"))
+
+
+def _printable(text: str) -> str:
+    """In quotes, and without what a terminal would obey."""
+    return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 def _when(ms: int) -> str:
