@@ -9,6 +9,7 @@ wall will do, and the machine has to be idle.
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -83,7 +84,8 @@ class Figure:
 
     def as_json(self) -> dict[str, object]:
         """The figure with its derived numbers, for out/figures.json."""
-        numbers = {"median": self.median, "quartiles": self.quartiles} if self.values else {}
+        finite = bool(self.values) and all(map(math.isfinite, self.values))  # JSON has no word for a wrong answer's infinity
+        numbers = {"median": self.median, "quartiles": self.quartiles} if finite else {"values": ()}
         return asdict(self) | numbers | {"met": self.met}
 
 
