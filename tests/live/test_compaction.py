@@ -10,7 +10,6 @@ import fastfetch
 from fastfetch import TopicPartition
 from tests.live.conftest import CODECS, SECONDS, Kafka, Sent, read_to_end, sent
 
-
 ROLL = Sent(b"roll", b"x", [], 1_700_000_002_000)
 Newest = dict[bytes | None, Sent]  # of each key
 
