@@ -19,11 +19,14 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob
 def examples(page: str) -> list[tuple[str, str]]:
     """(title, code) of each Python example of a page, the title being the heading above it."""
     title, found = page, []
-    for heading, code in re.findall(r"^#+ (.+)$|^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL):
+    for heading, language, code in re.findall(
+        r"^#+ ([^\n]+)$|^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL
+    ):
         if heading:
             title = heading
-        else:
+        elif language == "python":
             found.append((title, code))
+    assert found
     return found
 
 
