@@ -12,8 +12,11 @@ import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-__all__ = ["SANITIZED", "Guarded", "exactly"]
+import fastfetch
+
+__all__ = ["SANITIZED", "Guarded", "child_environment", "exactly"]
 
 SANITIZED = os.environ.get("FASTFETCH_SANITIZED", "") not in ("", "0")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -39,6 +42,12 @@ class Guarded:
         at = self.room - len(data)
         self._view[at : self.room] = data
         return self._view[at : self.room]
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    """For a Python started by a test: it imports the same fastfetch."""
+    here = str(Path(fastfetch.__file__).resolve().parent.parent)
+    return os.environ | {"PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])} | more
 
 
 @contextmanager

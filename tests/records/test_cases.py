@@ -38,6 +38,7 @@ from building import (
     xerial,
     zigzag,
 )  # fmt: skip
+from exact import child_environment
 from golden import cases
 
 import fastfetch
@@ -395,7 +396,8 @@ print(type(d.error).__name__, d.error.codec, d.error.package, d.next_offset, d.e
 def test_a_missing_codec_package_is_named(codec: int, modules: str, package: str):
     """dpkp/kafka-python#2316: an endless log line instead of an error."""
     data = batch(records(2), 2, codec=codec)
-    out = subprocess.run([sys.executable, "-c", MISSING, data.hex(), modules], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", MISSING, data.hex(), modules]
+    out = subprocess.run(command, env=child_environment(), capture_output=True, text=True, check=True)
     name, number, found, position, skip, text = out.stdout.strip().split("|")
     assert (name, int(number), found, position, skip) == ("UnsupportedCodecError", codec, package, "0", "2")
     assert package in text
