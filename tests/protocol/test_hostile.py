@@ -247,16 +247,27 @@ def test_the_budget_bounds_what_tiny_structs_cost(monkeypatch: pytest.MonkeyPatc
 def test_the_budget_counts_what_hides_in_tagged_fields(monkeypatch: pytest.MonkeyPatch) -> None:
     body = {"supported_features": [{"name": "f"}] * 30, "finalized_features": [{"name": "f"}] * 30}
     frame = encode_response(tables.API_VERSIONS, 4, 1, body)[4:]
-    monkeypatch.setattr(codec, "BUDGET", 8 * 60)
+    monkeypatch.setattr(codec, "BUDGET", 8 * 60 + 2 * 2)
     assert len(decode_response(tables.API_VERSIONS, 4, frame)[1]["finalized_features"]) == 30
-    monkeypatch.setattr(codec, "BUDGET", 8 * 59)
+    monkeypatch.setattr(codec, "BUDGET", 8 * 60 + 2 * 2 - 1)
     with pytest.raises(ProtocolError, match="finalized_features: a count of 30 makes"):
         decode_response(tables.API_VERSIONS, 4, frame)
 
 
-def test_a_million_partitions_fit_the_budget() -> None:
+def test_the_budget_bounds_the_time_that_unknown_tags_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    tags = uvarint(1000) + b"\x40\x00" * 1000
+    frame = bytes(4) + b"\0" + bytes(4) + bytes(2) + tags
+    assert decode_response(tables.HEARTBEAT, 4, frame)[1]["error_code"] == 0
+    monkeypatch.setattr(codec, "BUDGET", 1999)
+    with pytest.raises(ProtocolError, match="1000 tagged fields make the message longer"):
+        decode_response(tables.HEARTBEAT, 4, frame)
+    with pytest.raises(ProtocolError, match=r"header.*1000 tagged fields make the message longer"):
+        decode_response(tables.HEARTBEAT, 4, bytes(4) + tags + bytes(7))
+
+
+def test_a_million_partitions_fit_the_budget_even_with_a_tag_that_nobody_knows_yet() -> None:
     partitions, replicas = 1_000_000, 3
-    assert partitions * (8 + 2 * replicas) <= codec.BUDGET
+    assert partitions * (8 + 2 * replicas + 2) <= codec.BUDGET
 
 
 def test_metadata_of_ten_thousand_partitions_is_read_in_reasonable_time() -> None:
