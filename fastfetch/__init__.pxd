@@ -6,4 +6,5 @@
     from fastfetch cimport RecordBlock, Record             # fields of decoded blocks at C level
 """
 
-from fastfetch.records.block cimport Record, RecordBlock
+from fastfetch.records.block cimport RecordBlock
+from fastfetch.records.record cimport Record

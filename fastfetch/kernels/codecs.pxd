@@ -1,5 +1,6 @@
 """Codec providers behind the inflate function pointers of codec.h, and the one door to all codecs."""
 
+from fastfetch.kernels.python_codecs cimport PythonStates
 from fastfetch.kernels.wire cimport *
 
 
@@ -14,9 +15,10 @@ cdef class Codecs:
     """One set of decompressor states. Belongs to one thread at a time."""
 
     cdef ff_codecs c
-    cdef object python              # states of the Python provider, kept alive
-    cdef readonly object raised     # exception that a Python codec raised (FF_RAISED)
+    cdef PythonStates python        # of the Python provider; None where it is not used
     cdef int generation
+
+    cdef int raise_pending(self) except -1
 
 
 cdef Codecs acquire_codecs(bint lz4_content_checksum)

@@ -24,4 +24,5 @@ ctypedef struct ff_entry:
 cdef int ff_next_entry(const uint8_t *data, size_t n, size_t at, ff_entry *entry) noexcept nogil
 cdef uint32_t ff_entry_crc(const ff_entry *entry) noexcept nogil
 cdef int ff_entry_offsets(const ff_entry *entry) noexcept nogil
+cdef int64_t ff_entry_next(const ff_entry *entry) noexcept nogil
 cdef int ff_entry_marker(const uint8_t *payload, size_t n, int *type_out) noexcept nogil

@@ -79,6 +79,11 @@ cdef int ff_entry_offsets(const ff_entry *entry) noexcept nogil:
     return FF_OK
 
 
+cdef int64_t ff_entry_next(const ff_entry *entry) noexcept nogil:
+    """Next offset after an entry whose offsets are in range."""
+    return entry.offset + entry.last_offset_delta + 1    # cannot overflow: ff_entry_offsets has passed
+
+
 cdef int ff_entry_marker(const uint8_t *payload, size_t n, int *type_out) noexcept nogil:
     """Type of the first control record of an (inflated) control batch: key = int16 version (>= 0), int16 type. The key may be longer."""
     cdef ff_reader r = ff_reader_of(payload, n)

@@ -8,9 +8,11 @@ producers that occur; commit markers change nothing.
 from array import array
 from collections.abc import Iterable
 
+cimport cython
 from libc.stdint cimport int64_t
 
 
+@cython.final
 cdef class AbortedTransactions:
     """The `aborted` argument of decode(), checked and sorted: (producer_id, first_offset) pairs, or None."""
 

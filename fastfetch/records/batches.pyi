@@ -1,9 +1,10 @@
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from typing_extensions import Buffer
 
-class BatchHeader(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
     byte_pos: int
     size: int
     magic: int

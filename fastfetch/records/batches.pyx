@@ -1,6 +1,6 @@
 """Headers of the entries of a record set, without touching their payload."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 
@@ -9,7 +9,8 @@ from fastfetch.kernels.frames cimport ff_entry, ff_entry_crc, ff_next_entry
 from fastfetch.kernels.wire cimport *
 
 
-class BatchHeader(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
     """What one entry's header says. Sizes in bytes, timestamps in ms since 1970. For magic 0 and 1 an entry is one message (or a compressed
     set of them): fields those formats lack are -1, False or None."""
 

@@ -1,19 +1,8 @@
-"""Decoded records: a block of columns, and single records made from it."""
+"""Decoded records as a block of columns."""
 
 from fastfetch.kernels.wire cimport *
 from fastfetch.records.buffers cimport Buffer
-
-
-cdef class Record:
-    cdef readonly object topic
-    cdef readonly object key
-    cdef readonly object value
-    cdef object _headers                # None: none, made on first use
-    cdef readonly int64_t offset
-    cdef readonly int64_t timestamp
-    cdef int32_t _partition
-    cdef int32_t _leader_epoch
-    cdef readonly signed char timestamp_type
+from fastfetch.records.record cimport Record
 
 
 cdef class RecordBlock:

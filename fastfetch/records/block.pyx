@@ -1,7 +1,8 @@
-"""RecordBlock: a run of records as columns over one shared buffer; Record: one of them as an object.
+"""RecordBlock: a run of records as columns over one shared buffer.
 
-A block pins two pieces of memory: `data` (the response, or the arena its batches were inflated into) and the slab of its columns. Columns
-are NumPy views made on request; keys(), values(), headers() and records() copy. detach() gives a block that owns just what it needs.
+A block pins two pieces of memory: `data` (the response, or the arena its batches were inflated into) and the slab of its columns.
+Columns are NumPy views made on request; keys(), values(), headers() and records() copy. detach() gives a block that owns just what it
+needs.
 """
 
 cimport cython
@@ -9,154 +10,10 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.ref cimport Py_INCREF
-from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.string cimport memset
 
 from fastfetch.kernels.wire cimport *
 from fastfetch.records.buffers cimport Buffer, ff_buffer_take, own_buffer
-
-
-@cython.final
-@cython.no_gc
-@cython.freelist(512)
-cdef class Record:
-    """One record, independent of the block it came from.
-
-    topic, partition, offset, leader_epoch (of its batch, -1 unknown); timestamp in ms since 1970 with timestamp_type (-1 none, 0 create
-    time, 1 log append time); key and value as bytes or None; headers as a list of (str, bytes | None), in order, duplicates kept. A header
-    key that is not UTF-8 has its bytes as lone surrogates: `name.encode("utf-8", "surrogateescape")` gives them back.
-    """
-
-    def __init__(self):
-        raise TypeError("records come from RecordBlock.records(), block[i] or a consumer")
-
-    @property
-    def partition(self) -> int:
-        return self._partition
-
-    @property
-    def leader_epoch(self) -> int:
-        return self._leader_epoch
-
-    @property
-    def headers(self) -> list:
-        if self._headers is None:
-            self._headers = []
-        return self._headers
-
-    @property
-    def serialized_key_size(self) -> int:
-        return -1 if self.key is None else len(<bytes>self.key)
-
-    @property
-    def serialized_value_size(self) -> int:
-        return -1 if self.value is None else len(<bytes>self.value)
-
-    def __repr__(self):
-        # Sizes only: records end up in logs through repr, and their bytes may be secret.
-        return (f"Record(topic={self.topic!r}, partition={self._partition}, offset={self.offset}, timestamp={self.timestamp}, "
-                f"key={self.serialized_key_size} bytes, value={self.serialized_value_size} bytes, headers={len(self.headers)})")
-
-    def __eq__(self, other):
-        if not isinstance(other, Record):
-            return NotImplemented
-        return self.__reduce__() == other.__reduce__()
-
-    def __hash__(self):
-        return hash((self.topic, self._partition, self.offset))
-
-    def __reduce__(self):
-        return _rebuild_record, (self.topic, self._partition, self.offset, self.timestamp, self.timestamp_type, self.key, self.value,
-                                 list(self.headers), self._leader_epoch)
-
-
-def _rebuild_record(topic, partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch):
-    cdef Record record = Record.__new__(Record)
-    record.topic = topic
-    record._partition = partition
-    record.offset = offset
-    record.timestamp = timestamp
-    record.timestamp_type = timestamp_type
-    record.key = key
-    record.value = value
-    record._headers = headers
-    record._leader_epoch = leader_epoch
-    return record
-
-
-# CPython gives an arena of its object allocator (1 MiB) back to the system as soon as it is empty, so a program that makes and drops a
-# large list of values in turn pays for fresh pages every time: 130 ns a value instead of 40. A few placeholders, one an arena, keep
-# what was in use mapped; they hold zeros, not record bytes. free_placeholders() lets go of them.
-cdef enum:
-    PLACEHOLDERS = 64
-    PLACEHOLDER_EVERY = 1 << 20
-    PLACEHOLDER_MAX = 448           # larger values don't come from those arenas
-
-cdef list placeholders = [None] * PLACEHOLDERS
-cdef Py_ssize_t placed = 0
-
-
-cdef void place(Py_ssize_t length):
-    """Put a placeholder where a value of this length was just put."""
-    global placed
-    cdef bytes zeros
-    if length > PLACEHOLDER_MAX:
-        return
-    zeros = PyBytes_FromStringAndSize(NULL, length)
-    memset(<char *>zeros, 0, <size_t>length)
-    placeholders[placed % PLACEHOLDERS] = zeros
-    placed += 1
-
-
-def free_placeholders() -> None:
-    """Let CPython give memory back that large lists of values and records had been made in."""
-    placeholders[:] = [None] * PLACEHOLDERS
-
-
-cdef inline object span(const uint8_t *origin, int32_t start, int32_t length):
-    if length < 0:
-        return None
-    return PyBytes_FromStringAndSize(<const char *>origin + start, length)
-
-
-cdef list spans(const uint8_t *origin, const int32_t *starts, const int32_t *lengths, Py_ssize_t n):
-    cdef list out = PyList_New(n)
-    cdef Py_ssize_t i
-    cdef Py_ssize_t made = 0
-    cdef object item
-    for i in range(n):
-        item = span(origin, starts[i], lengths[i])
-        Py_INCREF(item)
-        PyList_SET_ITEM(out, i, item)
-        made += lengths[i] + 48
-        if made > PLACEHOLDER_EVERY:
-            place(max(lengths[i], 0))
-            made = 0
-    return out
-
-
-cdef list read_headers(const uint8_t *at, const uint8_t *end, int32_t count):
-    """Headers at `at`: their number, then the pairs. The walk that wrote the columns has proved them."""
-    cdef ff_reader r = ff_reader_of(at, <size_t>(end - at))
-    cdef list out = PyList_New(count)
-    cdef int32_t i, length
-    cdef const uint8_t *p
-    cdef object key, value, pair
-    ff_varint32(&r)
-    for i in range(count):
-        length = ff_varint32(&r)
-        p = ff_take(&r, <size_t>length)
-        key = PyUnicode_DecodeUTF8(<const char *>p, length, "surrogateescape")
-        length = ff_varint32(&r)
-        if length < 0:
-            value = None
-        else:
-            p = ff_take(&r, <size_t>length)
-            value = PyBytes_FromStringAndSize(<const char *>p, length)
-        pair = (key, value)
-        Py_INCREF(pair)
-        PyList_SET_ITEM(out, i, pair)
-    return out
+from fastfetch.records.record cimport PLACEHOLDER_EVERY, Record, place, read_headers, skip_headers, span, spans
 
 
 _numpy = None
@@ -375,17 +232,6 @@ cdef class RecordBlock:
             return f"RecordBlock({self.topic!r}, {self.partition}, empty, next_offset={self.next_offset})"
         return (f"RecordBlock({self.topic!r}, {self.partition}, {self.n} records, offsets {self.columns.offsets[self.first]}.."
                 f"{self.columns.offsets[self.first + self.n - 1]}, next_offset={self.next_offset})")
-
-
-cdef void skip_headers(ff_reader *r) noexcept nogil:
-    cdef int32_t count = ff_varint32(r)
-    cdef int32_t length
-    while count > 0 and not r.bad:
-        ff_take(r, <size_t>ff_varint32(r))
-        length = ff_varint32(r)
-        if length > 0:
-            ff_take(r, <size_t>length)
-        count -= 1
 
 
 cdef RecordBlock make_block(

@@ -106,6 +106,7 @@ def trim() -> int:
     return freed
 
 
+@cython.final
 cdef class Buffer:
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.data, <Py_ssize_t>self.used, 1, flags)

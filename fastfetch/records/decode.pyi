@@ -1,11 +1,13 @@
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Literal, final
 
 from typing_extensions import Buffer
 
 from fastfetch.errors import CorruptBatchError
-from fastfetch.records.block import Record, RecordBlock
+from fastfetch.records.block import RecordBlock
+from fastfetch.records.record import Record
 
+@final
 class DecodeStats:
     @property
     def batches(self) -> int: ...
@@ -25,6 +27,7 @@ class DecodeStats:
     def inflated_bytes(self) -> int: ...
     def as_dict(self) -> dict[str, int]: ...
 
+@final
 class Decoded:
     @property
     def blocks(self) -> list[RecordBlock]: ...
@@ -40,6 +43,7 @@ class Decoded:
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Record]: ...
 
+@final
 class Job:
     def run(self) -> None: ...
 

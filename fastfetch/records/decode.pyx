@@ -7,24 +7,27 @@ Threads that share a large response live and die within the call.
 
 import threading
 
+cimport cython
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdlib cimport free
 from libc.string cimport memset
 
 from fastfetch import errors
 from fastfetch.kernels.codecs cimport Codecs, acquire_codecs, release_codecs
-from fastfetch.kernels.frames cimport ff_entry, ff_entry_crc, ff_entry_offsets, ff_next_entry
+from fastfetch.kernels.frames cimport ff_entry, ff_entry_crc, ff_entry_next, ff_entry_offsets, ff_next_entry
 from fastfetch.kernels.wire cimport *
 from fastfetch.records.aborted cimport AbortedTransactions
 from fastfetch.records.block cimport make_block
 from fastfetch.records.buffers cimport Buffer, own_buffer
-from fastfetch.records.runs cimport ff_entry_next, ff_free_runs, ff_plan_steps, ff_run, ff_run_task, ff_stats, ff_steps, ff_task
+from fastfetch.records.plan cimport ff_plan_steps, ff_steps
+from fastfetch.records.runs cimport ff_free_runs, ff_run, ff_run_task, ff_stats, ff_task
 
 
 cdef enum:
     THREAD_MIN_BYTES = 1 << 18      # a thread costs about as much as decoding this
 
 
+@cython.final
 cdef class DecodeStats:
     """Counts of one decode().
 
@@ -56,6 +59,7 @@ cdef class DecodeStats:
         return f"DecodeStats({', '.join(f'{name}={value}' for name, value in self.as_dict().items())})"
 
 
+@cython.final
 cdef class Decoded:
     """What decode() returns.
 
@@ -88,6 +92,7 @@ cdef class Decoded:
         return f"Decoded({len(self)} records in {len(self.blocks)} blocks, next_offset={self.next_offset}, error={self.error!r})"
 
 
+@cython.final
 cdef class Job:
     """One thread's stretch of the steps."""
 
@@ -357,7 +362,7 @@ cdef int raise_status(int status, Codecs codecs) except -1:
     if status == FF_NO_MEMORY:
         raise MemoryError("decode: no memory for the inflated records")
     if status == FF_RAISED:
-        raise codecs.raised
+        codecs.raise_pending()
     return 0
 
 

@@ -1,31 +1,7 @@
-"""From the bytes of a record set to finished blocks, as C structs: the part of decode() that needs no GIL."""
+"""From planned entries to finished blocks, as C structs: the part of decode() that needs no GIL."""
 
-from fastfetch.kernels.frames cimport ff_entry
 from fastfetch.kernels.wire cimport *
-from fastfetch.records.aborted cimport ff_aborted
-
-
-cpdef enum ff_action:
-    FF_DELIVER
-    FF_PASS_BELOW           # wholly below the position
-    FF_PASS_ABORTED
-    FF_PASS_CONTROL
-    FF_PASS_EMPTY
-    FF_REFUSE_MARKER        # control batch that is no marker, under read_committed
-
-
-ctypedef struct ff_step:    # one entry and what to do with it
-    size_t at
-    int action
-
-
-ctypedef struct ff_steps:
-    ff_step *items
-    Py_ssize_t n
-    Py_ssize_t capacity
-    size_t end              # where planning stopped: the end of the last whole entry
-    int status              # why it stopped there: FF_OK (no bytes left), FF_PARTIAL, or a framing error
-    bint legacy             # there are compressed messages, whose last offset is known only once inflated
+from fastfetch.records.plan cimport ff_step
 
 
 ctypedef struct ff_run:     # a finished block
@@ -75,9 +51,5 @@ ctypedef struct ff_task:
     ff_stats stats
 
 
-cdef int ff_plan_steps(
-    const uint8_t *data, size_t n, int64_t position, ff_aborted *aborted, bint check_crcs, ff_codecs *codecs,
-    ff_steps *steps) noexcept nogil
 cdef void ff_run_task(ff_task *task) noexcept nogil
 cdef void ff_free_runs(ff_task *task) noexcept nogil
-cdef int64_t ff_entry_next(const ff_entry *entry) noexcept nogil

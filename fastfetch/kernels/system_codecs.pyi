@@ -1,0 +1,1 @@
+# Only for cimport: see system_codecs.pxd.

@@ -1,0 +1,32 @@
+"""What to do with each entry of a record set."""
+
+from fastfetch.kernels.wire cimport *
+from fastfetch.records.aborted cimport ff_aborted
+
+
+cdef enum ff_action:
+    FF_DELIVER
+    FF_PASS_BELOW           # wholly below the position
+    FF_PASS_ABORTED
+    FF_PASS_CONTROL
+    FF_PASS_EMPTY
+    FF_REFUSE_MARKER        # control batch that is no marker, under read_committed
+
+
+ctypedef struct ff_step:    # one entry and what to do with it
+    size_t at
+    int action
+
+
+ctypedef struct ff_steps:
+    ff_step *items
+    Py_ssize_t n
+    Py_ssize_t capacity
+    size_t end              # where planning stopped: the end of the last whole entry
+    int status              # why it stopped there: FF_OK (no bytes left), FF_PARTIAL, or a framing error
+    bint legacy             # there are compressed messages, whose last offset is known only once inflated
+
+
+cdef int ff_plan_steps(
+    const uint8_t *data, size_t n, int64_t position, ff_aborted *aborted, bint check_crcs, ff_codecs *codecs,
+    ff_steps *steps) noexcept nogil
