@@ -26,7 +26,7 @@ def test_starts_in_milliseconds_and_leaves_nothing_behind() -> None:
     before = set(threading.enumerate())
     start = time.monotonic()
     with Broker(nodes=3) as broker:
-        assert time.monotonic() - start < 0.5
+        assert time.monotonic() - start < 1
         with Wire(broker, 2) as wire:
             wire.call("Metadata", 9, topics=None)
             assert broker.connections(2) == broker.connections() == 1

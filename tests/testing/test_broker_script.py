@@ -215,15 +215,15 @@ def test_changed_frames(broker: Broker) -> None:
 
 def test_delays_hold_up_their_connection_only(broker: Broker) -> None:
     with Wire(broker) as late, Wire(broker) as prompt:
-        broker.on("Metadata", delay(0.3))
+        broker.on("Metadata", delay(1))
         start = time.monotonic()
         late.send("Metadata", 9, topics=[])
         broker.wait_for("Metadata")
         late.send("ApiVersions", 3)
         prompt.call("Metadata", 9, topics=[])
-        assert time.monotonic() - start < 0.25
+        assert time.monotonic() - start < 0.9
         first, second = late.receive(), late.receive()
-        assert time.monotonic() - start >= 0.3
+        assert time.monotonic() - start >= 1
         assert (first[3], second[3]) == (1, 2)
 
 
@@ -287,13 +287,16 @@ def test_cut_answers(broker: Broker, size: int) -> None:
 
 
 def test_slices(broker: Broker) -> None:
-    broker.on("ApiVersions", slices(1, between=0.005))
     with Wire(broker) as wire:
         wire.send("ApiVersions", 3)
-        pieces = [wire.socket.recv(1000) for _ in range(8)]
-        # A busy machine may hand over two at once; never the whole.
-        assert len(b"".join(pieces)) < 40
-        assert b"".join(pieces).startswith(bytes(3))
+        whole = wire.socket.recv(1000)
+        broker.on("ApiVersions", slices(len(whole) // 4, between=0.1))
+        wire.send("ApiVersions", 3)
+        first = wire.socket.recv(1000)
+        # A busy machine may hand over two pieces at once; never the whole.
+        assert 0 < len(first) < len(whole)
+        rest = wire.input.read(len(whole) - len(first))
+        assert (first + rest)[8:] == whole[8:]
     broker.on("Fetch", slices(1000))
     with Wire(broker) as wire:
         assert len(only(wire.fetch())["records"]) == len(BATCH)
