@@ -1,10 +1,10 @@
 """A fetch response as Python sees it: partitions with their record bytes still in the frame."""
 
-from typing import final
+from typing import Never, final
+
+from typing_extensions import Buffer
 
 __all__ = ["FetchResponse", "FetchedPartition", "read_fetch_response"]
-
-Buffer = bytes | bytearray | memoryview
 
 @final
 class FetchedPartition:
@@ -21,6 +21,7 @@ class FetchedPartition:
     current_leader          (leader_id, leader_epoch), with errors 6 and 74 (KIP-951)
     """
 
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     @property
     def topic(self) -> str | None: ...
     @property
@@ -57,6 +58,7 @@ class FetchResponse:
     node_endpoints      (node_id, host, port, rack) of new leaders (KIP-951), from v16
     """
 
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     @property
     def correlation_id(self) -> int: ...
     @property
