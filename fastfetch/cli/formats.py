@@ -178,11 +178,10 @@ def _member(name: str, value: bytes | None) -> str:
 
 
 def _headers_as_json(headers: list[tuple[str, bytes | None]]) -> str:
-    # A header's name that is no UTF-8 comes with surrogates in it, which JSON can't carry.
-    return (
-        "["
-        + ", ".join(
-            f"{{{_member('key', name.encode(errors='surrogateescape'))}, {_member('value', value)}}}" for name, value in headers
-        )
-        + "]"
+    if not headers:
+        return "[]"
+    # A header's name that is not UTF-8 comes with surrogates in it, which JSON can't carry.
+    members = (
+        f"{{{_member('key', name.encode(errors='surrogateescape'))}, {_member('value', value)}}}" for name, value in headers
     )
+    return f"[{', '.join(members)}]"
