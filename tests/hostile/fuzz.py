@@ -4,9 +4,9 @@
     python tests/hostile/fuzz.py --one NUMBER [SEED] repeat one input: print it and what came of it
 
 What may come: records or a documented error, offsets that rise, spans inside the data; and for one input in sixteen exactly what
-the oracle gives. The inputs follow from the seed alone. They are decoded in a child process that notes the number of each input
-before it is touched, so that a crash names the input that made it. `make sanitize` runs this with the kernels under ASan and UBSan;
-a change to the harness is worth nothing until a planted over-read is found again.
+the oracle gives. The inputs follow from the seed alone. They are decoded in a child process that notes each input's number before
+it is touched, so that a crash names the input that made it. `make sanitize` runs this with the kernels under ASan and UBSan; a
+change to the harness is worth nothing until a planted over-read is found again.
 """
 
 from __future__ import annotations
