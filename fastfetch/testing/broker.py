@@ -211,12 +211,15 @@ class Broker:
         name: str,
         partitions: int = 1,
         *,
-        replication: int = 3,
+        replication: int = 1,
         topic_id: bytes | None = None,
         internal: bool = False,
     ) -> bytes:
         """A new topic; partition p is led by node p mod n + 1. Returns its id: the same one in each run, another one when the
-        topic is made again under its name."""
+        topic is made again under its name.
+
+        replication     nodes that keep each partition, always up to date. From version 11 on of Fetch any of them serves it
+        """
         with self._cluster.lock:
             return self._cluster.create_topic(name, partitions, replication, topic_id, internal).id
 
@@ -233,7 +236,11 @@ class Broker:
             self._cluster.add_partitions(name, total, replication)
 
     def move_leader(self, topic: str, partition: int, node: int, *, epoch: int | None = None) -> None:
-        """Another leader, -1 for none; the leader epoch grows by one unless given."""
+        """Another leader, -1 for none; the leader epoch grows by one unless given.
+
+        A node that was no replica takes the old leader's place among them. The old one then answers NOT_LEADER_OR_FOLLOWER; if it
+        stays a replica it answers FENCED_LEADER_EPOCH to those who know the old epoch, and serves the others.
+        """
         with self._cluster.lock:
             self._cluster.move_leader(self._cluster.partition(topic, partition), node, epoch)
 
@@ -279,9 +286,9 @@ class Broker:
         """Serve a broker's `.log` file, or a partition folder of them, at the offsets it has; makes the topic if need be."""
         with self._cluster.lock:
             if topic not in self._cluster.topics:
-                self._cluster.create_topic(topic, partition + 1, 3, None, False)
+                self._cluster.create_topic(topic, partition + 1, 1, None, False)
             elif partition >= len(self._cluster.topics[topic].partitions):
-                self._cluster.add_partitions(topic, partition + 1, 3)
+                self._cluster.add_partitions(topic, partition + 1, 1)
             self._cluster.partition(topic, partition).load(Path(path))
             self._cluster.changed.notify_all()
 

@@ -121,9 +121,10 @@ class Cluster:
     def move_leader(self, partition: Partition, node_id: int, epoch: int | None = None) -> None:
         if node_id != -1 and node_id not in self.nodes:
             raise UsageError(f"no node {node_id}; there are {list(self.nodes)}")
-        partition.leader = node_id
         if node_id != -1 and node_id not in partition.replicas:
-            partition.replicas.append(node_id)
+            # As a reassignment does it: the new leader takes the place of the old one, which is then a stranger to the partition.
+            partition.replicas = [node_id, *(r for r in partition.replicas if r != partition.leader)]
+        partition.leader = node_id
         partition.begin_epoch(partition.leader_epoch + 1 if epoch is None else epoch)
         self.changed.notify_all()
 

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fastfetch.protocol import ZERO_UUID, Request, encode_response
 
-from .cluster import Node
 from .handlers import FENCED_LEADER_EPOCH, NOT_LEADER, UNKNOWN_TOPIC_ID, Body, Context, check_epoch
 from .partition import NOTHING, Partition, Slice
 
@@ -178,16 +177,15 @@ def _read_one(c: Context, asked: Asked, room: int, *, at_least_one: bool) -> tup
         "records": [],
     }
     partition = _find(c, asked)
-    code = check_epoch(c.cluster, c.node, partition, fields["current_leader_epoch"])
+    # From version 11 on every replica serves consumers (KIP-392); before, the leader alone.
+    code = check_epoch(c.cluster, c.node, partition, fields["current_leader_epoch"], leader_only=version < 11)
     if partition is None:
         # Kafka fills in this answer elsewhere, where nobody sets the list to null.
         answer |= {"error_code": code, "aborted_transactions": []}
         if version >= 13 and c.cluster.by_id(asked.topic_id) is None:
             answer["error_code"] = UNKNOWN_TOPIC_ID
         return answer, NOTHING
-    if code == NOT_LEADER and _may_follow(partition, c.node, version):
-        code = 0
-    elif not code and version >= 11 and partition.preferred_replica not in (-1, c.node.id):
+    if not code and version >= 11 and partition.leader == c.node.id and partition.preferred_replica not in (-1, c.node.id):
         answer["preferred_read_replica"] = partition.preferred_replica
         answer |= _bounds(partition)
         return answer, NOTHING
@@ -223,11 +221,6 @@ def _find(c: Context, asked: Asked) -> Partition | None:
         topic = c.cluster.by_id(asked.topic_id)
         name = topic.name if topic is not None else ""
     return c.cluster.find(name, asked.fields["partition"])
-
-
-def _may_follow(partition: Partition, node: Node, version: int) -> bool:
-    """Consumers read from a follower only where one was named to them, from version 11 on (KIP-392)."""
-    return version >= 11 and partition.preferred_replica == node.id
 
 
 _NO_BOUNDS = {"high_watermark": -1, "last_stable_offset": -1, "log_start_offset": -1}

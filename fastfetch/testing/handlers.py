@@ -107,15 +107,20 @@ def _describe(cluster: Cluster, topic: Topic) -> Body:
 # ------------------------------------------------------------------------------------------------------------------- offsets
 
 
-def check_epoch(cluster: Cluster, node: Node, partition: Partition | None, epoch: int) -> int:
-    """Error code of a request to the leader of `partition` that carries the leader epoch the client knows (KIP-320)."""
+def check_epoch(cluster: Cluster, node: Node, partition: Partition | None, epoch: int, *, leader_only: bool = True) -> int:
+    """Error code of a request for `partition` that carries the leader epoch the client knows (KIP-320).
+
+    A node that keeps the partition compares the epoch before it looks whether it leads; a stranger to it knows nothing.
+    """
     if partition is None:
         return UNKNOWN_TOPIC
-    if cluster.leader_of(partition) != node.id:
+    if node.id not in partition.replicas:
         return NOT_LEADER
     if 0 <= epoch < partition.leader_epoch:
         return FENCED_LEADER_EPOCH
-    return UNKNOWN_LEADER_EPOCH if epoch > partition.leader_epoch else 0
+    if epoch > partition.leader_epoch:
+        return UNKNOWN_LEADER_EPOCH
+    return NOT_LEADER if leader_only and cluster.leader_of(partition) != node.id else 0
 
 
 def list_offsets(c: Context) -> Body:

@@ -8,14 +8,17 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka.admin import NewTopic
 
 from fastfetch.protocol import ZERO_UUID
 from fastfetch.testing import Broker
 from fastfetch.testing.batches import entries, record_times
 from tests.live.conftest import CODECS, Kafka, Sent, wait_for
+from tests.live.kafka_cluster import KafkaCluster
 from tests.testing.wire import Wire, only
 
 VERSIONS = range(4, 18)
@@ -271,3 +274,45 @@ def test_what_is_not_known(kafka: Kafka) -> None:
                     wire.socket.sendall(struct.pack(">ihhihB", 11, key, version, 7, -1, 0))
                     answers.append(wire.receive())
             assert answers[0] == answers[1], (key, version)
+
+
+def test_replicas_and_strangers(cluster_or_skip: None, tmp_path: Path) -> None:
+    with KafkaCluster(tmp_path / "two", brokers=2) as cluster:
+        kafka = Kafka(cluster)
+        topics = {"own": 1, "shared": 2}
+        made = kafka.admin.create_topics([NewTopic(name, 1, replication_factor=n) for name, n in topics.items()])
+        for future in made.values():
+            future.result(30)
+        for name in topics:
+            kafka.produce(name, [Sent(None, b"x", [])] * 3)
+        addresses = [address.rpartition(":") for address in kafka.servers.split(",")]
+        real = {node: Wire((host, int(port))) for node, (host, _, port) in enumerate(addresses, 1)}
+        described = {t["name"]: t for t in real[1].call("Metadata", 12, topics=None)["topics"]}
+        with Broker(nodes=2) as broker:
+            ours = {node: Wire(broker, node) for node in (1, 2)}
+            for name, replication in topics.items():
+                leader = described[name]["partitions"][0]["leader_id"]
+                broker.create_topic(name, replication=replication, topic_id=described[name]["topic_id"])
+                broker.move_leader(name, 0, leader, epoch=0)
+                wait_for(lambda name=name, leader=leader: only(real[leader].fetch(name))["records"], "the log")
+                broker.append(name, 0, bytes(only(real[leader].fetch(name))["records"]), keep_offsets=True)
+                if replication == 2:
+                    wait_for(
+                        lambda name=name, leader=leader: only(real[3 - leader].fetch(name))["high_watermark"] == 3, "the follower"
+                    )
+                for node in (1, 2):
+                    for version in VERSIONS:
+                        for epoch in (-1, 0, 1) if version >= 9 else (-1,):
+                            topic = described[name]["topic_id"] if version >= 13 else name
+                            answers = [wires[node].fetch(topic, version=version, epoch=epoch) for wires in (ours, real)]
+                            for answer in answers:
+                                for endpoint in answer["node_endpoints"]:
+                                    endpoint["port"] = 0
+                            assert not differences(*answers), (name, node, version, epoch)
+                    for epoch in (-1, 0, 1):
+                        asked = {"partition_index": 0, "timestamp": -1, "current_leader_epoch": epoch}
+                        body = {"topics": [{"name": name, "partitions": [asked]}]}
+                        answers = [wires[node].call("ListOffsets", 5, **body) for wires in (ours, real)]
+                        assert not differences(*answers), (name, node, epoch)
+            for wire in [*real.values(), *ours.values()]:
+                wire.__exit__(None, None, None)

@@ -209,7 +209,7 @@ def test_a_diverging_epoch() -> None:
 
 def test_a_preferred_replica() -> None:
     with Broker(nodes=3) as broker, Wire(broker, 1) as leader, Wire(broker, 2) as follower, Wire(broker, 3) as other:
-        broker.create_topic("t")
+        broker.create_topic("t", replication=2)
         broker.append("t", 0, BATCH)
         broker.prefer_replica("t", 0, 2)
         named = only(leader.fetch(version=11, wait=10_000))
@@ -217,9 +217,26 @@ def test_a_preferred_replica() -> None:
         assert only(leader.fetch(version=10))["records"]
         assert only(follower.fetch(version=11))["records"]
         assert only(other.fetch(version=11))["error_code"] == 6
+        broker.prefer_replica("t", 0, 99)  # nobody knows this one
+        assert only(leader.fetch(version=11))["preferred_read_replica"] == 99
         broker.prefer_replica("t", 0, -1)
         assert only(leader.fetch(version=11))["preferred_read_replica"] == -1
-        assert only(follower.fetch(version=11))["error_code"] == 6
+
+
+def test_replicas_and_strangers() -> None:
+    with Broker(nodes=3) as broker, Wire(broker, 1) as first, Wire(broker, 2) as second, Wire(broker, 3) as third:
+        broker.create_topic("t", replication=2)
+        broker.append("t", 0, BATCH)
+        assert [only(second.fetch(version=v))["error_code"] for v in (10, 11, 12)] == [6, 0, 0]
+        assert [only(third.fetch(version=v))["error_code"] for v in (10, 11, 12)] == [6, 6, 6]
+        # a replica compares the epoch first, a stranger knows none
+        assert [only(second.fetch(version=10, epoch=e))["error_code"] for e in (0, 1)] == [6, 75]
+        assert only(third.fetch(version=12, epoch=1))["error_code"] == 6
+        broker.move_leader("t", 0, 2)
+        assert [only(first.fetch(version=v, epoch=0))["error_code"] for v in (10, 12)] == [74, 74]
+        assert [only(first.fetch(version=v, epoch=1))["error_code"] for v in (10, 12)] == [6, 0]
+        broker.move_leader("t", 0, 3)  # in place of node 2
+        assert [only(wire.fetch(version=12))["error_code"] for wire in (first, second, third)] == [0, 6, 0]
 
 
 # ------------------------------------------------------------------------------------------------------------------ sessions
@@ -234,6 +251,7 @@ def test_a_session_answers_only_news() -> None:
             return [("t", partitions)] if partitions else []
 
         def seen(answer: dict[str, Any]) -> list[int]:
+            """Partitions of an answer, in order."""
             assert answer["error_code"] == 0
             return [p["partition_index"] for t in answer["responses"] for p in t["partitions"]]
 
@@ -258,8 +276,7 @@ def test_a_session_answers_only_news() -> None:
         assert seen(wire.fetch_all([], session=(number, 6), forgotten_topics_data=forget)) == []
         assert seen(wire.fetch_all(asked((2, 0)), session=(number, 7))) == [2]
         # errors are repeated
-        broker.move_leader("t", 0, -1)
-        assert seen(wire.fetch_all(asked((2, 10)), session=(number, 8))) == [0]
+        assert seen(wire.fetch_all(asked((2, 10), (0, 99)), session=(number, 8))) == [0]
         assert seen(wire.fetch_all([], session=(number, 9))) == [0]
 
         assert wire.fetch_all([], session=(number, 9))["error_code"] == 71
