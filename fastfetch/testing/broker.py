@@ -296,11 +296,13 @@ class Broker:
         """Move the log start up, as retention and DeleteRecords do."""
         with self._cluster.lock:
             self._cluster.partition(topic, partition).delete_before(before)
+            self._cluster.changed.notify_all()
 
     def truncate(self, topic: str, partition: int, to: int) -> None:
         """Cut the log's end off at `to`, as an unclean election does; usually followed by `move_leader`."""
         with self._cluster.lock:
             self._cluster.partition(topic, partition).truncate(to)
+            self._cluster.changed.notify_all()
 
     def hold_watermark(self, topic: str, partition: int, offset: int | None) -> None:
         """Show a high watermark below the log's end (a batch's start), or the end again with None."""

@@ -70,7 +70,7 @@ class Session:
             or "diverging_epoch" in answer
         )
         self.shown[asked.key] = (-1, -1) if answer["error_code"] else shown
-        if answer["records"]:
+        if answer["records"] and asked.key in self.partitions:  # it may have been forgotten while this answer waited
             self.partitions.move_to_end(asked.key)
         return news
 

@@ -92,6 +92,13 @@ def test_long_poll_wakes_up_on_append() -> None:
         # min_bytes: one batch is not enough, two are
         threading.Timer(0.05, broker.append, ("t", 0, BATCH)).start()
         assert len(only(wire.fetch(wait=20_000, min_bytes=len(BATCH) + 1))["records"]) == 2 * len(BATCH)
+        # nor does a fetch whose offset goes away meanwhile
+        threading.Timer(0.05, broker.delete_records, ("t", 0, 20)).start()
+        threading.Timer(0.1, broker.truncate, ("t", 0, 15)).start()
+        broker.append("t", 0, BATCH)
+        start = time.monotonic()
+        assert only(wire.fetch(offset=30, wait=20_000))["error_code"] == 1
+        assert time.monotonic() - start < 5
         # an error does not wait
         assert only(wire.fetch(offset=99, wait=20_000))["error_code"] == 1
 
