@@ -258,7 +258,7 @@ def _read(
             # Blocks are gone from here on unless the caller keeps them, so that the window's buffer can be used again.
             del decoded
             cursor.skip(consumed)
-            if not consumed or cursor.pos == cursor.file.size:
+            if not consumed or cursor.pos >= cursor.file.size:
                 if len(view) > consumed and cursor.file.segment.sealed:
                     raise cut_short(cursor, view, position)
                 del view

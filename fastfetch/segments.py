@@ -178,9 +178,12 @@ class SegmentFile:
             raise
 
     def view(self, at: int, n: int) -> memoryview:
-        """`n` bytes at `at`, both within `size`. Raises FastFetchError if the file got shorter than that."""
-        if os.fstat(self._fd).st_size < at + n:
-            raise self._shrank()
+        """`n` bytes at `at`, both within `size`; fewer if the file has become shorter.
+
+        The last segment may: a broker that rolls it trims its zero tail, a follower truncates its log. Then it ends there. A
+        sealed one does not: FastFetchError.
+        """
+        n = self._clip(at, n)
         if self._mapping is not None:
             return memoryview(self._mapping)[at : at + n]
         view = memoryview(self._buffers.take(n))[:n]
@@ -188,9 +191,21 @@ class SegmentFile:
         while done < n:
             got = os.preadv(self._fd, [view[done:]], at + done)
             if got == 0:
-                raise self._shrank()
+                n = self._clip(at, n)
+                break
             done += got
-        return view.toreadonly()
+        return view[: min(done, n)].toreadonly()
+
+    def _clip(self, at: int, n: int) -> int:
+        size = os.fstat(self._fd).st_size
+        if size >= at + n:
+            return n
+        if self.segment.sealed:
+            raise FastFetchError(
+                f"{self.segment.path} became shorter while it was read: it had {self.size} bytes and has {size}. Read it again"
+            )
+        self.size = min(self.size, size)
+        return max(size - at, 0)
 
     def forget(self, at: int, n: int) -> None:
         """The pages of a window were read: give them back, so that a mapped gigabyte does not count as this process's memory.
@@ -223,12 +238,6 @@ class SegmentFile:
             return os.path.samestat(os.fstat(self._fd), os.stat(path))
         except OSError:
             return False
-
-    def _shrank(self) -> FastFetchError:
-        return FastFetchError(
-            f"{self.segment.path} became shorter while it was read: it had {self.size} bytes and has "
-            f"{os.fstat(self._fd).st_size}. Read it again"
-        )
 
     def close(self) -> None:
         # The mapping is not closed but dropped: blocks may still refer to it, and the last one unmaps it.

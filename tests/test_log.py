@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import crc32c
 import pytest
@@ -540,17 +541,49 @@ def test_empty_segments(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("sealed", [True, False])
-def test_a_file_that_shrinks_is_an_error_not_a_dead_process(tmp_path: Path, sealed: bool) -> None:
+def test_a_sealed_segment_that_shrinks_is_an_error_not_a_dead_process(tmp_path: Path) -> None:
     folder = tmp_path / "t-0"
     path = write_segment(folder, 0, BATCHES)
-    if sealed:
-        write_segment(folder, 1000, plain_batches(1000, 10))
+    write_segment(folder, 1000, plain_batches(1000, 10))
     reading = read_log(folder)
     next(reading)
-    os.truncate(path, 2000)
+    os.truncate(path, 20_000)
     with pytest.raises(FastFetchError, match="became shorter while it was read"):
         list(reading)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("size", [0, 2_000, STARTS[50], STARTS[50] + 30])
+def test_the_last_segment_that_shrinks_ends_there(tmp_path: Path, size: int) -> None:
+    """A follower truncates its log so."""
+    path = write_segment(tmp_path / "t-0", 0, BATCHES)
+    reading = read_log(path.parent)
+    found = rows([next(reading)])
+    os.truncate(path, size)
+    found += rows(reading)
+    assert found == expected(range(max(len(found), 500 if size > 2_000 else 0)))
+    assert len(found) < 1000
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_the_zero_tail_that_a_roll_trims_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str
+) -> None:
+    path = write_segment(tmp_path / "t-0", 0, BATCHES, tail=b"\0" * 50_000)
+    view, zeros_from = SegmentFile.view, SegmentFile.zeros_from
+    for name, method, at in (("view", view, STARTS[98]), ("zeros_from", zeros_from, STARTS[100])):
+        path.write_bytes(path.read_bytes()[: STARTS[100]] + b"\0" * 50_000)
+
+        def trimming(self: SegmentFile, *args: Any, method: Any = method, at: int = at) -> Any:
+            if args[0] >= at:
+                os.truncate(path, STARTS[100])
+            return method(self, *args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SegmentFile, name, trimming)
+            assert rows(read_log(path.parent, isolation=isolation)) == expected(range(1000))  # type: ignore[arg-type]
+        assert path.stat().st_size == STARTS[100]
 
 
 # ------------------------------------------------------------------------------------------- files that go away meanwhile
