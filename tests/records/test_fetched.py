@@ -314,6 +314,26 @@ def test_unknown_tags_are_harmless_wherever_they_stand() -> None:
     assert read_fetch_response(frame, 15).node_endpoints == []
 
 
+@pytest.mark.parametrize("tag", ["partition", "response"])
+def test_a_known_tag_has_to_fill_its_size(tag: str) -> None:
+    partition = {"current_leader": {"leader_id": 1, "leader_epoch": 7}} if tag == "partition" else {}
+    endpoints = [{"node_id": 1, "host": "h", "port": 5, "rack": "r"}] if tag == "response" else []
+    frame = frame_of(16, {"responses": [{"partitions": [partition]}], "node_endpoints": endpoints})
+    content = b"\x02" + struct.pack(">i", 1) + b"\x02h" + struct.pack(">i", 5) + b"\x02r\0"
+    if tag == "partition":
+        content = struct.pack(">ii", 1, 7) + b"\0"
+    at = frame.index(content) - 1
+    assert frame[at] == len(content)
+    for size in range(len(content) + 4):
+        changed = frame[:at] + bytes([size]) + frame[at + 1 :] + bytes(8)
+        if size == len(content):
+            assert shown(read_fetch_response(changed, 16)) == from_tables(16, changed)
+            continue
+        for read in (read_fetch_response, lambda data, version: decode_response(tables.FETCH, version, data)):
+            with pytest.raises(ProtocolError):
+                read(changed, 16)
+
+
 def test_a_tag_at_its_default_is_none() -> None:
     leader = {"leader_id": -1, "leader_epoch": 5}
     body = {"responses": [{"topic": "t", "partitions": [{"current_leader": leader}, {"diverging_epoch": {"end_offset": 7}}]}]}
