@@ -71,8 +71,8 @@ GZ = gzip.compress(DATA, mtime=0)
         b"\x1f\x8b\x09" + GZ[3:], b"\x1f\x8c" + GZ[2:], GZ[:3] + b"\x80" + GZ[4:], GZ[:-8] + bytes(4) + GZ[-4:],
         GZ[:-4] + bytes(4), GZ[:-1], GZ[:-8], GZ[:10], GZ[:10] + b"\x07" + bytes(20), GZ + GZ[:-1], GZ + b"\x1f\x8b\x08",
     ],
-    ids=words("""method mark reserved-flag crc size cut-trailer no-trailer only-header block-type second-member-cut second-
-        member-only-mark"""),
+    ids=words("""method mark reserved-flag crc size cut-trailer no-trailer only-header block-type second-member-cut
+        second-member-only-mark"""),
 )  # fmt: skip
 def test_gzip_that_is_none(packed: bytes):
     check(bad(codec=GZIP, packed=packed), "inflate", skip=4)
@@ -107,9 +107,9 @@ FIRST = b"\0" + DATA[:1]
         SIZE + b"\xec" + DATA[:20], SIZE + b"\xf0", SIZE + b"\xfc\xff\xff\xff\xff" + DATA, SIZE + b"\xf4\xff\xff" + DATA, SIZE,
         b"\x80\x80\x80\x80\x80\x01" + literals(DATA), b"\xff\xff\xff\xff\x10" + literals(DATA), b"\x80",
     ],
-    ids=words("""declares-more declares-less trailing cut copy-offset-0 copy-before-start copy-2-before-start copy-4-before-
-        start literal-past-end literal-length-cut literal-4-GiB literal-64-KiB no-elements six-byte-size size-
-        beyond-32-bits size-cut"""),
+    ids=words("""declares-more declares-less trailing cut copy-offset-0 copy-before-start copy-2-before-start
+        copy-4-before-start literal-past-end literal-length-cut literal-4-GiB literal-64-KiB no-elements
+        six-byte-size size-beyond-32-bits size-cut"""),
 )  # fmt: skip
 def test_raw_snappy_that_is_none(packed: bytes):
     check(bad(codec=SNAPPY, packed=packed), "inflate", skip=4)
@@ -183,10 +183,10 @@ WRONG = L("<I", xxh32(DATA) ^ 1)
         lz4_frame(BLOCK, END, check=0), lz4_frame(BLOCK, END) + lz4_frame(BLOCK, END)[:-1], L("<II", 0x184D2A50, 5) + b"skip",
         lz4_frame(), b"\x04\x22\x4d\x18", b"\x02\x21\x4c\x18" + BLOCK,
     ],
-    ids=words("""mark version-0 version-2 reserved-flag dictionary block-id-0 block-id-3 reserved-size-bits reserved-size-
-        bit-7 block-too-large block-past-end block-rubbish block-checksum content-checksum content-checksum-missing
-        no-end-mark size-above size-below header-checksum second-frame-cut only-skippable-cut no-block only-mark
-        old-frame"""),
+    ids=words("""mark version-0 version-2 reserved-flag dictionary block-id-0 block-id-3 reserved-size-bits
+        reserved-size-bit-7 block-too-large block-past-end block-rubbish block-checksum content-checksum
+        content-checksum-missing no-end-mark size-above size-below header-checksum second-frame-cut
+        only-skippable-cut no-block only-mark old-frame"""),
 )  # fmt: skip
 def test_lz4_that_is_none(packed: bytes):
     check(bad(codec=LZ4, packed=packed), "inflate", skip=4)
