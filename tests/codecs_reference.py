@@ -14,7 +14,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import lz4.block
 import zstandard
@@ -31,7 +31,7 @@ MAX_WINDOW = 1 << 27
 
 
 @contextmanager
-def provider(name: str) -> Iterator[None]:
+def provider(name: Literal["auto", "system", "python"]) -> Iterator[None]:
     """Decode with "system" or "python" codecs inside the with block, oracle included."""
     codecs.use_provider(name)
     try:

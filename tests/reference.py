@@ -149,8 +149,8 @@ class Entry:
 
     def crc_is_right(self) -> bool:
         if self.magic == 2:
-            return struct.unpack_from(">I", self.raw, 17)[0] == crc32c.crc32c(self.raw[21:])
-        return struct.unpack_from(">I", self.raw, 12)[0] == zlib.crc32(self.raw[16:])
+            return bool(struct.unpack_from(">I", self.raw, 17)[0] == crc32c.crc32c(self.raw[21:]))
+        return bool(struct.unpack_from(">I", self.raw, 12)[0] == zlib.crc32(self.raw[16:]))
 
     def header(self) -> Header | Message:
         return Header.of(self) if self.magic == 2 else Message.of(self)
@@ -232,7 +232,7 @@ class Header:
         return self.base_offset >= 0 and self.last_offset_delta >= 0 and self.last_offset < HIGHEST
 
     def lies_below(self, position: int) -> bool:
-        return self.last_offset < position
+        return bool(self.last_offset < position)
 
     def rows(self, result: Expected, limit: int, checksum: bool) -> list[Row]:
         """All records, walked to the end."""
