@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -142,3 +145,64 @@ def test_start_is_quick_and_the_library_stays_out_of_the_way() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "Usage" in done.stdout
     assert done.stderr == "False\n"
+
+
+def on_a_terminal(*arguments: object, env: dict[str, str] | None = None) -> tuple[bytes, bytes, int]:
+    """(stdout, what a terminal on stderr was sent, exit code)."""
+    terminal, theirs = pty.openpty()
+    seen = bytearray()
+
+    def read() -> None:
+        while True:
+            try:
+                data = os.read(terminal, 65536)
+            except OSError:  # EIO: the other end is closed
+                return
+            if not data:
+                return
+            seen.extend(data)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)], stdout=subprocess.PIPE, stderr=theirs, env=os.environ | {"TERM": "xterm"} | (env or {})
+    )
+    os.close(theirs)
+    assert process.stdout is not None
+    out = process.stdout.read()
+    process.stdout.close()
+    code = process.wait(60)
+    reader.join(10)
+    os.close(terminal)
+    return out, bytes(seen), code
+
+
+def test_progress_shows_on_a_terminal_and_only_there(large: Path) -> None:
+    out, seen, code = on_a_terminal("cat", large, "-f", "%o ")
+    assert (code, len(out.split())) == (0, 50_000)
+    assert b"records" in seen
+    assert b"/s" in seen
+    out, seen, code = on_a_terminal("cat", large, "-f", "%o ", "--quiet")
+    assert (code, len(out.split()), seen) == (0, 50_000, b"")
+
+
+def test_no_color_is_honoured(large: Path) -> None:
+    color = re.compile(rb"\x1b\[[0-9;]*[1-9][0-9;]*m")
+    for arguments in (["cat", large], ["demo", "--records", "300000"]):
+        _, seen, code = on_a_terminal(*arguments)
+        assert code == 0
+        assert color.search(seen)
+        _, seen, code = on_a_terminal(*arguments, env={"NO_COLOR": "1"})
+        assert code == 0
+        assert not color.search(seen), seen
+
+
+def test_errors_on_a_terminal_stand_on_a_line_of_their_own(large: Path) -> None:
+    path = next(large.glob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    _, seen, code = on_a_terminal("cat", large)
+    assert code == 3
+    last = seen.strip().replace(b"\r", b"\n").rpartition(b"\n")[2]
+    assert b"kfetch: CRC mismatch" in last
