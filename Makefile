@@ -19,7 +19,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 help:
 	@echo "make demo      fetch a few million records from an embedded broker, with progress and rates"
 	@echo "make test      build and run every test (PYTEST='-k name -x' is passed on)"
-	@echo "make bench     the benchmarks, against a C floor and other clients"
+	@echo "make bench     the figures, against a C floor and other clients (BENCH='--only decode' is passed on)"
 	@echo "make sanitize  decode tests and mutated inputs under AddressSanitizer and UBSan"
 	@echo "make lint      ruff, mypy, stubtest, cython-lint"
 	@echo "make live      only the tests that start a real Kafka broker (Java 17 and Maven)"
@@ -36,7 +36,7 @@ live: build
 	@$(PY) -m pytest tests/live $(PYTEST)
 
 bench: build
-	@$(PY) -m pytest bench --benchmark-only $(PYTEST)
+	@$(PY) -m bench.figures $(BENCH)
 
 lint: build
 	@$(PY) -m pytest tests/test_style.py tests/test_layers.py $(PYTEST)
