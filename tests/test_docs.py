@@ -117,3 +117,15 @@ def test_what_a_page_points_to_exists(page: Path) -> None:
         re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     }
     assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors
+
+
+def test_the_map_names_every_module() -> None:
+    """docs/architecture.md says what each file is for; a new one has to be put on the map."""
+    named = set(re.findall(r"`([\w.]+)`", (ROOT / "docs/architecture.md").read_text()))
+    files = [path for suffix in ("py", "pyx") for path in (ROOT / "fastfetch").rglob(f"*.{suffix}")]
+    # tables/ and cli/: one file an API, one a command
+    modules = [path for path in files if path.parent.name not in {"tables", "cli"} and not path.name.startswith("__")]
+    assert len(modules) > 40
+    assert not {str(path.relative_to(ROOT)) for path in modules if path.stem not in named and path.name not in named}
+    headers = {path.name for path in (ROOT / "include" / "fastfetch").glob("*.h")}
+    assert headers <= named
