@@ -18,7 +18,7 @@ import struct
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]  # this is a script: nobody has put tests/ on the path
 
@@ -39,7 +39,7 @@ class Wrong(Exception):  # noqa: N818
     """An outcome that no input may have."""
 
 
-def made(number: int, seed: int, sets: list[bytes]) -> tuple[bytes, dict[str, Any], str]:
+def made(number: int, seed: int, sets: list[bytes]) -> tuple[bytes, dict[str, Any], Literal["python", "system"]]:
     """The input of that number, the arguments it is decoded with, and the codec provider."""
     rng = random.Random(seed << 40 | number)
     data = mutated(rng.choice(sets), sets, rng)

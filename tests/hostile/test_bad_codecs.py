@@ -27,6 +27,7 @@ from building import (
 from codecs_reference import xxh32
 from sandwich import BEFORE, DATA, accepted, bad, check, decoded, words
 
+import fastfetch
 from fastfetch.kernels import codecs
 
 END = struct.pack("<I", 0)
@@ -249,6 +250,16 @@ def test_zstd_in_all_its_shapes():
         zstandard.ZstdCompressor(write_checksum=True).compress(DATA),
     ):  # fmt: skip
         accepted(bad(codec=ZSTD, packed=packed))
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_an_error_leaves_nothing_behind(codec: int):
+    """Contexts are reused: after a broken payload the next one is read as if nothing had been."""
+    whole = pack(codec, DATA)
+    broken = [whole[: len(whole) // 2], whole[:-1], b"\0" * 40, pack(codec, bytes(1000))[:-3]]
+    for packed in broken * 3:
+        assert fastfetch.decode(bad(codec=codec, packed=packed)).error is not None
+        accepted(bad(codec=codec))
 
 
 # --------------------------------------------------------------------------------------- rows 39, 40, 43, 44: too large

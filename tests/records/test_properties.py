@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -236,6 +237,20 @@ def test_threads_change_nothing(seed: int, damage: str):
             several = fastfetch.decode(bytes(data), threads=threads, **how)
             assert reference.seen(several) == want
             assert (one.stats.batches, one.stats.records) == (several.stats.batches, several.stats.records)
+
+
+def test_several_threads_may_decode_at_once():
+    """Codec contexts are lent to one call at a time."""
+    sets = [batch([record(i, value=bytes([codec]) * 500) for i in range(50)], codec=codec) for codec in range(5)]
+    sets += [mutated(data, SEEDS, random.Random(i)) for i, data in enumerate(sets * 3)]
+    want = [reference.seen(fastfetch.decode(data)) for data in sets]
+
+    def decode_all(start: int) -> bool:
+        order = [(i + start) % len(sets) for i in range(len(sets))] * 20
+        return all(reference.seen(fastfetch.decode(sets[i], threads=2)) == want[i] for i in order)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(decode_all, range(4)))
 
 
 def test_threads_agree_with_the_oracle():
