@@ -29,7 +29,7 @@ from fastfetch.segments import LENGTH_END, WINDOW, Cursor, Log, proved_headers
 __all__ = ["command"]
 
 _MAGIC_AT = 16
-_SMALLEST = 26  # a message of format 0 without key and value
+_SMALLEST, _LARGEST = 26, 128 << 20  # a message of format 0 without key and value; more than any sane limit on batches
 _CONTROL = {0: "abort", 1: "commit", None: "unreadable"}
 
 
@@ -47,15 +47,26 @@ class Summary:
     corrupt: int = 0
     lost_bytes: int = 0
 
+    def add(self, header: BatchHeader, read: int) -> None:
+        """A batch; `read` records were read from it, if they were."""
+        self.batches += 1
+        if not header.control:
+            # A compressed message of the old formats does not say how many are in it.
+            self.records += read or 1 if header.count is None else header.count
+        self.codecs[header.codec] = self.codecs.get(header.codec, 0) + 1
+        if self.first_offset is None or header.base_offset < self.first_offset:
+            self.first_offset = header.base_offset
+        self.next_offset = max(self.next_offset or 0, header.next_offset)
+
 
 @click.command("dump", short_help="Batch headers and records of segments on disk, also of damaged ones.")
-@click.argument("path", type=click.Path())
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--records", "with_records", is_flag=True, help="List the records as well.")
 @click.option("--verify", is_flag=True, help="Inflate and read every batch, not only its header and CRC.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines.")
 @click.option("-q", "--quiet", is_flag=True, help="No summary on stderr.")
-def command(path: str, with_records: bool, verify: bool, as_json: bool, quiet: bool) -> int:
-    """List the batches of a .log segment, or of all segments of a partition folder.
+def command(paths: tuple[str, ...], with_records: bool, verify: bool, as_json: bool, quiet: bool) -> int:
+    """List the batches of .log segments, or of all segments of partition folders.
 
     A bad batch is reported with its file, byte, offset and kind, and the listing goes on where it can. The exit code is 3 then.
     """
@@ -63,8 +74,9 @@ def command(path: str, with_records: bool, verify: bool, as_json: bool, quiet: b
     show = _Json(output, with_records) if as_json else _Text(output, with_records)
     summary = Summary()
     try:
-        for found in _walk(path, summary, deep=with_records or verify):
-            show(found)
+        for path in paths:
+            for found in _Walk(path, summary, deep=with_records or verify):
+                show(found)
     except FastFetchError:
         output.flush()
         raise
@@ -119,115 +131,116 @@ class Tail:
 Found = Start | Batch | Corrupt | Tail | Summary
 
 
-def _walk(path: str, summary: Summary, *, deep: bool) -> Iterator[Found]:
-    cursor = Cursor(Log(path), None)
-    try:
-        while True:
-            file = cursor.file
-            summary.segments += 1
-            summary.bytes += file.size
-            found = _in_segment(cursor, summary, deep)
-            first = next(found, None)  # raises for what is no segment at all, before a heading calls it one
-            yield Start(str(file.segment.path), file.size)
-            if first is not None:
-                yield first
-                yield from found
-            if not cursor.next_segment(summary.next_offset):
-                return
-    finally:
-        cursor.close()
+class _Walk:
+    """Through a file or a folder, counting in `summary`. `position` is the offset after the last good batch."""
 
+    def __init__(self, path: str, summary: Summary, *, deep: bool) -> None:
+        self.cursor = Cursor(Log(path), None)
+        self.summary = summary
+        self.deep = deep
+        self.position = 0
 
-def _in_segment(cursor: Cursor, summary: Summary, deep: bool) -> Iterator[Found]:
-    while cursor.pos < cursor.file.size:
-        before = cursor.pos
-        yield from _batches(cursor, cursor.window(), summary, deep)
-        if cursor.pos == before:
-            yield from _tail(cursor, summary)
+    def __iter__(self) -> Iterator[Found]:
+        cursor = self.cursor
+        try:
+            while True:
+                segment, size = cursor.file.segment, cursor.file.size
+                found = self._segment()
+                first = next(found, None)  # raises for what is no segment at all, before a heading calls it one
+                self.summary.segments += 1
+                self.summary.bytes += size
+                yield Start(str(segment.path), size)
+                if first is not None:
+                    yield first
+                    yield from found
+                if not cursor.next_segment(self.position):
+                    return
+                cursor.pos = 0  # also what overlaps the segment before is listed
+        finally:
+            cursor.close()
+
+    def _segment(self) -> Iterator[Found]:
+        cursor = self.cursor
+        while cursor.pos < cursor.file.size:
+            before = cursor.pos
+            yield from self._batches(cursor.window())
             if cursor.pos == before:
+                yield from self._tail()
+                if cursor.pos == before:
+                    return
+
+    def _batches(self, view: memoryview) -> Iterator[Found]:
+        """The batches of a window; moves the cursor behind them, and behind a bad one to where it goes on."""
+        cursor, start, done = self.cursor, self.cursor.pos, 0
+        try:
+            for header in proved_headers(view):
+                done = header.byte_pos + header.size
+                blocks: list[RecordBlock] = []
+                if self.deep:
+                    decoded = decode(view[header.byte_pos : done], topic=cursor.log.topic, partition=cursor.log.partition)
+                    blocks = decoded.blocks
+                    if decoded.error is not None:
+                        # Its CRC is right, so that its end is: the next batch stands there.
+                        yield self._corrupt(decoded.error, start + header.byte_pos, start + done, header.next_offset)
+                control = _CONTROL.get(log.control_type(view, header), "other") if header.control else None
+                self.position = header.next_offset
+                self.summary.add(header, sum(map(len, blocks)))
+                yield Batch(header, start + header.byte_pos, control, blocks)
+        except CorruptBatchError as error:
+            at = start + error.byte_pos
+            if not cursor.tail_is_zero(at):
+                resumed_at, resumed_offset = self._next_good(at, error)
+                yield self._corrupt(error, at, resumed_at, resumed_offset)
+                cursor.skip((cursor.file.size if resumed_at is None else resumed_at) - start)
                 return
+        cursor.skip(done)
 
-
-def _batches(cursor: Cursor, view: memoryview, summary: Summary, deep: bool) -> Iterator[Found]:
-    """The batches of a window; moves the cursor behind them, and behind a bad one to where it goes on."""
-    start, done = cursor.pos, 0
-    try:
-        for header in proved_headers(view):
-            done = header.byte_pos + header.size
-            blocks: list[RecordBlock] = []
-            if deep:
-                decoded = decode(view[header.byte_pos : done], topic=cursor.log.topic, partition=cursor.log.partition)
-                blocks = decoded.blocks
-                if decoded.error is not None:
-                    # Its CRC is right, so that its end is: the next batch stands there.
-                    yield _corrupt(decoded.error, cursor, start + header.byte_pos, start + done, header.next_offset, summary)
-            control = _CONTROL.get(log.control_type(view, header), "other") if header.control else None
-            summary.batches += 1
-            summary.records += 0 if header.control else header.count if header.count is not None else sum(map(len, blocks)) or 1
-            summary.codecs[header.codec] = summary.codecs.get(header.codec, 0) + 1
-            summary.first_offset = header.base_offset if summary.first_offset is None else summary.first_offset
-            summary.next_offset = max(summary.next_offset or 0, header.next_offset)
-            yield Batch(header, start + header.byte_pos, control, blocks)
-    except CorruptBatchError as error:
-        at = start + error.byte_pos
-        if not cursor.tail_is_zero(at):
-            resumed = _next_good(cursor, at, error, summary.next_offset)
-            if at == 0 and resumed[0] is None and cursor.file.segment.base_offset is None:
-                raise log.no_log(cursor) from None
-            yield _corrupt(error, cursor, at, *resumed, summary)
-            cursor.skip((cursor.file.size if resumed[0] is None else resumed[0]) - start)
+    def _tail(self) -> Iterator[Found]:
+        """What is left of a segment when there is no whole batch any more. Moves the cursor if good ones follow all the same."""
+        cursor, at = self.cursor, self.cursor.pos
+        if cursor.tail_is_zero(at):
+            yield Tail(at, cursor.file.size - at, "preallocated, zeros")
             return
-    cursor.skip(done)
+        error = log.cut_short(cursor, cursor.window(), self.position)
+        resumed_at, resumed_offset = self._next_good(at, error)
+        if resumed_at is not None:
+            # Not a batch that is still being written: its length is wrong.
+            yield self._corrupt(error, at, resumed_at, resumed_offset)
+            cursor.skip(resumed_at - at)
+        elif cursor.file.segment.sealed:
+            yield self._corrupt(error, at, None, error.next_offset)
+        else:
+            yield Tail(at, cursor.file.size - at, "part of a batch: still being written, or cut")
 
+    def _corrupt(self, error: CorruptBatchError, at: int, resumed_at: int | None, resumed_offset: int | None) -> Corrupt:
+        lost = (self.cursor.file.size if resumed_at is None else resumed_at) - at
+        self.summary.corrupt += 1
+        self.summary.lost_bytes += lost
+        message = f"{error.what}: {error.detail}" if error.detail else error.what
+        path = str(self.cursor.file.segment.path)
+        return Corrupt(path, at, error.base_offset, error.kind, message, resumed_at, resumed_offset, lost)
 
-def _corrupt(
-    error: CorruptBatchError, cursor: Cursor, at: int, resumed_at: int | None, resumed_offset: int | None, summary: Summary
-) -> Corrupt:
-    lost = (cursor.file.size if resumed_at is None else resumed_at) - at
-    summary.corrupt += 1
-    summary.lost_bytes += lost
-    message = f"{error.what}: {error.detail}" if error.detail else error.what
-    path = str(cursor.file.segment.path)
-    return Corrupt(path, at, error.base_offset, error.kind, message, resumed_at, resumed_offset, lost)
+    def _next_good(self, at: int, error: CorruptBatchError) -> tuple[int | None, int | None]:
+        """Byte and base offset of the next batch with a right CRC: right behind the bad one, else by search.
 
-
-def _tail(cursor: Cursor, summary: Summary) -> Iterator[Found]:
-    """What is left of a segment when there is no whole batch any more. Moves the cursor if good ones follow all the same."""
-    at, left = cursor.pos, cursor.file.size - cursor.pos
-    if cursor.tail_is_zero(at):
-        yield Tail(at, left, "preallocated, zeros")
-        return
-    error = log.cut_short(cursor, cursor.window(), summary.next_offset)
-    resumed_at, resumed_offset = _next_good(cursor, at, error, summary.next_offset)
-    if at == 0 and resumed_at is None and cursor.file.segment.base_offset is None:
-        raise log.no_log(cursor)
-    if resumed_at is not None:
-        # Not a batch that is still being written: its length is wrong.
-        yield _corrupt(error, cursor, at, resumed_at, resumed_offset, summary)
-        cursor.skip(resumed_at - at)
-    elif cursor.file.segment.sealed:
-        yield _corrupt(error, cursor, at, None, error.next_offset, summary)
-    else:
-        yield Tail(at, left, "part of a batch: still being written, or cut")
-
-
-def _next_good(cursor: Cursor, at: int, error: CorruptBatchError, position: int | None) -> tuple[int | None, int | None]:
-    """Byte and base offset of the next batch with a right CRC: right behind the bad one, else by search."""
-    file = cursor.file
-    if error.size is not None and 0 < error.size < file.size - at:
-        base = cursor.following(at + error.size)
-        if base is not None and base >= (position or 0):
-            return at + error.size, base
-    floor = position or 0
-    begin = at + 1
-    while file.size - begin > _MAGIC_AT:
-        n = min(WINDOW, file.size - begin)
-        for candidate in _candidates(file.view(begin, n), floor, file.size - begin):
-            base = cursor.following(begin + candidate)
-            if base is not None and base >= floor:
-                return begin + candidate, base
-        begin += max(n - _MAGIC_AT, 1)
-    return None, None
+        Raises UsageError if the file has none at all and is not called a segment either.
+        """
+        cursor, file = self.cursor, self.cursor.file
+        if error.size is not None and 0 < error.size < file.size - at:
+            base = cursor.following(at + error.size)
+            if base is not None and base >= self.position:
+                return at + error.size, base
+        begin = at + 1
+        while file.size - begin > _MAGIC_AT:
+            n = min(WINDOW, file.size - begin)
+            for candidate in _candidates(file.view(begin, n), self.position, file.size - begin):
+                base = cursor.following(begin + candidate)
+                if base is not None and base >= self.position:
+                    return begin + candidate, base
+            begin += max(n - _MAGIC_AT, 1)
+        if at == 0 and file.segment.base_offset is None:
+            raise log.no_log(cursor)
+        return None, None
 
 
 def _candidates(view: memoryview, floor: int, left: int) -> list[int]:
@@ -239,7 +252,7 @@ def _candidates(view: memoryview, floor: int, left: int) -> list[int]:
     places = np.flatnonzero(fits)
     sizes = LENGTH_END + _number_at(data, places, 8, 4)
     bases = _number_at(data, places, 2, 6)
-    fits = (sizes >= _SMALLEST) & (sizes <= left - places) & (bases >= floor)
+    fits = (sizes >= _SMALLEST) & (sizes <= np.minimum(left - places, _LARGEST)) & (bases >= floor)
     return [int(place) for place in places[fits]]
 
 

@@ -252,3 +252,23 @@ def test_a_damaged_start_under_another_name_is_still_searched(tmp_path: Path) ->
     path.write_bytes(b"\xff" * 100 + batch(50))
     found = lines(path, code=3)
     assert [b["byte_pos"] for b in of_type(found, "batch")] == [100]
+
+
+def test_several_paths(tmp_path: Path) -> None:
+    folder, other = orders(tmp_path), transactions(tmp_path)
+    found = lines(*sorted(folder.glob("*.log")), other)
+    assert [Path(line["path"]).parent.name for line in of_type(found, "segment")] == ["orders-3", "orders-3", "tx-0"]
+    assert (found[-1]["segments"], found[-1]["batches"]) == (3, 25)
+    # The search in one does not ask for the offsets of the other.
+    damage = write(tmp_path / "bad-0", {0: [batch(0), b"\xff" * 100, batch(10)]})
+    found = lines(folder, damage, code=3)
+    assert of_type(found, "batch")[-1]["base_offset"] == 10
+
+
+def test_segments_that_overlap_are_listed_whole(tmp_path: Path) -> None:
+    """As a crash in the middle of compaction leaves them; reading delivers each offset once."""
+    folder = write(tmp_path / "t-0", {0: [batch(o) for o in range(0, 100, 10)], 50: [batch(o) for o in range(50, 150, 10)]})
+    listed = [b["base_offset"] for b in of_type(lines(folder), "batch")]
+    assert listed == [*range(0, 100, 10), *range(50, 150, 10)]
+    done = CliRunner().invoke(main, ["cat", str(folder), "-f", r"%o\n"])
+    assert [int(line) for line in done.stdout.splitlines()] == list(range(150))
