@@ -55,6 +55,9 @@ def consuming() -> None:
             assert_type(block, RecordBlock)
         for record in consumer:
             assert_type(record, Record)
+        assert_type(consumer.committed([tp]), dict[TopicPartition, OffsetAndMetadata | None])
+        assert_type(consumer.offsets_for_times({tp: 0}), dict[TopicPartition, OffsetAndTimestamp | None])
+        assert_type(consumer.skip(tp), int)
         consumer.commit()
         consumer.commit({tp: 18})
         consumer.commit({tp: OffsetAndMetadata(18, "note")})
