@@ -282,15 +282,19 @@ def test_a_session_answers_only_news() -> None:
         forget = [{"topic": "t", "partitions": [2]}]
         assert seen(wire.fetch_all([], session=(number, 6), forgotten_topics_data=forget)) == []
         assert seen(wire.fetch_all(asked((2, 0)), session=(number, 7))) == [2]
-        # errors are repeated
-        assert seen(wire.fetch_all(asked((2, 10), (0, 99)), session=(number, 8))) == [0]
-        assert seen(wire.fetch_all([], session=(number, 9))) == [0]
+        # a preferred replica and errors are repeated
+        broker.prefer_replica("t", 1, 2)
+        for epoch in (8, 9):
+            assert seen(wire.fetch_all(asked((2, 10)), session=(number, epoch))) == [1]
+        broker.prefer_replica("t", 1, -1)
+        assert seen(wire.fetch_all(asked((0, 99)), session=(number, 10))) == [0]
+        assert seen(wire.fetch_all([], session=(number, 11))) == [0]
 
-        assert wire.fetch_all([], session=(number, 9))["error_code"] == 71
+        assert wire.fetch_all([], session=(number, 11))["error_code"] == 71
         assert wire.fetch_all([], session=(number + 50, 1))["error_code"] == 70
         again = wire.fetch_all(asked((1, 20)), session=(number, 0))
         assert again["session_id"] not in (0, number)
-        assert wire.fetch_all([], session=(number, 10))["error_code"] == 70
+        assert wire.fetch_all([], session=(number, 12))["error_code"] == 70
         assert wire.fetch_all(asked((1, 20)), session=(again["session_id"], -1))["session_id"] == 0
         assert wire.fetch_all([], session=(again["session_id"], 1))["error_code"] == 70
 
@@ -368,12 +372,16 @@ def test_retention_and_truncation() -> None:
         assert only(wire.fetch(offset=994))["error_code"] == 1
         assert offsets(only(wire.fetch(offset=995))["records"]) == [(990, 999)]
         assert only(wire.fetch(offset=995))["log_start_offset"] == 995
-        broker.append("t", 0, encode_batch([b"x"], producer_id=3, transactional=True))
+        for producer in (3, 4):
+            broker.append("t", 0, encode_batch([b"x"], producer_id=producer, transactional=True))
+        broker.append("t", 0, control_batch("abort", producer_id=3))
         broker.truncate("t", 0, to=1000)
         assert broker.end_offset("t", 0) == broker.end_offset("t", 0, isolation="read_committed") == 1000
         assert only(wire.fetch(offset=1001))["error_code"] == 1
         broker.append("t", 0, BATCH)
-        assert offsets(only(wire.fetch(offset=995))["records"]) == [(990, 999), (1000, 1009)]
+        again = only(wire.fetch(offset=995, isolation_level=1))
+        assert offsets(again["records"]) == [(990, 999), (1000, 1009)]
+        assert again["aborted_transactions"] == []
 
 
 def test_segments_of_a_disk(tmp_path: Path) -> None:
