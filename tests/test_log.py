@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
+import random
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import crc32c
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import fastfetch
 from fastfetch import log, segments
@@ -681,8 +686,6 @@ class Writer:
 
 
 def busy_log(seed: int, rounds: int = 150) -> Writer:
-    import random
-
     dice = random.Random(seed)
     writer = Writer()
     for _ in range(rounds):
@@ -879,3 +882,64 @@ def test_holes_are_not_read_to_find_that_they_are_empty(tmp_path: Path) -> None:
             raise
     finally:
         cursor.close()
+
+
+# ---------------------------------------------------------------------------------------------------------------- any bytes
+
+
+def mutate(data: bytes, dice: random.Random) -> bytes:
+    """A few changes of the kinds that disks and crashes make."""
+    out = bytearray(data)
+    for _ in range(dice.randrange(1, 4)):
+        at = dice.randrange(len(out))
+        n = min(dice.choice([1, 1, 2, 4, 30, 700]), len(out) - at)
+        match dice.randrange(5):
+            case 0:
+                out[at] ^= 1 << dice.randrange(8)
+            case 1:
+                out[at : at + n] = bytes(n)
+            case 2:
+                out[at : at + n] = dice.randbytes(n)
+            case 3:
+                del out[at : at + n]
+            case 4:
+                out[at:at] = out[:n]
+        if not out:
+            return b"\0"
+    return bytes(out)
+
+
+@pytest.mark.usefixtures("small")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(seed=st.integers(0, 1 << 32))
+def test_windows_give_what_decode_gives_for_the_whole(tmp_path: Path, seed: int) -> None:
+    """Any bytes: the same records, and the same error at the same byte, as one call of `decode` over the whole file."""
+    dice = random.Random(seed)
+    batches = [batch for k in range(4) for _, batch in plain_batches(50 * k, 50, codec=dice.choice(CODECS))]
+    data = mutate(b"".join(batches), dice)
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(data)
+    whole = fastfetch.decode(data)
+    found: list[tuple[int, bytes | None]] = []
+    error = None
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch("fastfetch.log.time.sleep"))
+        try:
+            for block in read_log(path):
+                found += rows([block])
+        except CorruptBatchError as caught:
+            error = caught
+    assert found == rows(whole.blocks)
+    if whole.error is None or not any(data[whole.error.byte_pos :]):
+        assert error is None
+    else:
+        assert error is not None
+        assert (type(error), error.kind, error.byte_pos) == (type(whole.error), whole.error.kind, whole.error.byte_pos)
+        assert error.position == whole.error.position
+    # Whatever stands in a file, the listing and the look-ups come to an end with an answer or one of our errors.
+    for ask in (lambda: log_bounds(path), lambda: offset_for_time(path, DEFAULT_TIMESTAMP + 5)):
+        with contextlib.suppress(FastFetchError):
+            ask()
+    with contextlib.suppress(CorruptBatchError):
+        committed = rows(read_log(path, isolation="read_committed"))
+        assert committed == found[: len(committed)]

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fastfetch.cli import main
 from fastfetch.testing import encode_batch, message_set, patch
@@ -272,3 +274,24 @@ def test_segments_that_overlap_are_listed_whole(tmp_path: Path) -> None:
     assert listed == [*range(0, 100, 10), *range(50, 150, 10)]
     done = CliRunner().invoke(main, ["cat", str(folder), "-f", r"%o\n"])
     assert [int(line) for line in done.stdout.splitlines()] == list(range(150))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    at=st.integers(0, STARTS[10] - 1),
+    new=st.binary(min_size=1, max_size=300) | st.integers(1, 300).map(bytes),
+    tail=st.booleans(),
+)
+def test_every_batch_that_is_whole_is_listed_whatever_happened_to_another(
+    tmp_path: Path, at: int, new: bytes, tail: bool
+) -> None:
+    data = bytearray(b"".join(BATCHES))
+    new = new[: len(data) - at]
+    data[at : at + len(new)] = new
+    folder = write(tmp_path / "t-0", {0: [bytes(data) + bytes(1000 * tail)]})
+    done = kfetch("dump", folder, "--json")
+    assert done.exit_code in (0, 3)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    untouched = {STARTS[i] for i in range(10) if data[STARTS[i] : STARTS[i + 1]] == BATCHES[i]}
+    assert untouched <= {b["byte_pos"] for b in of_type(found, "batch")}
+    assert found[-1]["type"] == "summary"
