@@ -42,8 +42,8 @@ INFLATED_TARGET = 16 << 20  # a window shrinks when what comes out of it is more
 class _Transactions:
     """What becomes of the transactions that a reader meets: the headers ahead of it are scanned for their markers.
 
-    A transactional batch opens its producer's transaction, the producer's next control batch ends it (wire-format: a producer has
-    one transaction at a time). Where the log ends with a transaction open, its first offset is the last stable offset.
+    A transactional batch opens its producer's transaction, the producer's next control batch ends it: a producer has one at a
+    time (KIP-98). Where the log ends with a transaction open, its first offset is the last stable offset.
     """
 
     def __init__(self, log: Log, start: int | None, *, check_crcs: bool = True) -> None:

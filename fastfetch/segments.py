@@ -85,9 +85,9 @@ class Log:
         absolute = self.path.absolute()
         self.is_folder = stat.S_ISDIR(os.stat(self.path).st_mode)
         self.topic, self.partition = partition_of(absolute if self.is_folder else absolute.parent)
-        self.segments = self.list()
+        self.segments = self.listing()
 
-    def list(self) -> list[Segment]:
+    def listing(self) -> list[Segment]:
         """The segments in order, as they are now."""
         if not self.is_folder:
             return [self._lone_file()]
@@ -161,6 +161,8 @@ class _Buffers:
 
 class SegmentFile:
     """An open segment: bytes by position. The caller closes it; views taken from it stay valid."""
+
+    _fd = -1
 
     def __init__(self, segment: Segment, buffers: _Buffers | None = None) -> None:
         self.segment = segment
@@ -246,6 +248,10 @@ class SegmentFile:
             os.close(self._fd)
             self._fd = -1
 
+    def __del__(self) -> None:
+        # Of an iterator that was made and never asked, no code runs at its end.
+        self.close()
+
 
 class Cursor:
     """A place in a log that moves forward window by window, from segment to segment."""
@@ -329,10 +335,9 @@ class Cursor:
             return True
         raise FileNotFoundError(errno.ENOENT, "segments vanish faster than they can be opened", str(self.log.path))
 
-
     def _find_again(self, position: int | None) -> int:
         """List the segments anew; the number of the one that has `position`, or of the first one after it."""
-        self.segments = self.log.list()
+        self.segments = self.log.listing()
         number = _floor(self.segments, position)
         if self.number >= 0 and self.file.is_at(self.segments[number].path):
             number += 1  # it was read to its end just now
@@ -348,9 +353,9 @@ def _position_of(file: SegmentFile, offset: int) -> int:
     base = file.segment.base_offset
     if base is None or offset <= base or file.size <= FIRST_WINDOW:
         return 0
-    name = str(file.segment.path)
+    index = file.segment.path.with_name(f"{base:020d}.index")
     try:
-        with open(name[: name.index(".log")] + ".index", "rb") as stream:
+        with index.open("rb") as stream:
             raw = _index_entries(stream)
     except OSError:
         return 0
@@ -367,7 +372,7 @@ def _position_of(file: SegmentFile, offset: int) -> int:
         indexed, position = base + int(entries[candidate, 0]), int(entries[candidate, 1])
         header = _header_at(file, position)
         if header is None or not base <= header.base_offset <= indexed:
-            logger.warning("%s: the entry of its index for offset %d does not fit the log", name, indexed)
+            logger.warning("%s: the entry for offset %d does not fit the log", index, indexed)
         elif header.base_offset <= offset:
             return position
     return 0

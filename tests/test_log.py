@@ -225,6 +225,7 @@ def test_no_descriptor_stays_open(orders: Path) -> None:
     reading.close()  # type: ignore[attr-defined]
     with pytest.raises(UsageError):
         read_log(orders, isolation="committed")
+    read_log(orders)  # never asked for a block
     log_bounds(orders)
     offset_for_time(orders, 0)
     assert descriptors() == before
@@ -312,6 +313,17 @@ def test_an_index_entry_at_a_damaged_batch_is_not_used(tmp_path: Path) -> None:
     with pytest.raises(CrcMismatchError) as caught:
         list(read_log(path.parent, start=505))
     assert caught.value.byte_pos == STARTS[50]
+
+
+@pytest.mark.usefixtures("small")
+def test_the_index_is_found_also_below_a_folder_that_is_called_like_a_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "backup.log.d").mkdir()
+    path = write_segment(tmp_path / "backup.log.d" / "t-0", 0, BATCHES)
+    at = count_read(monkeypatch)
+    assert rows(read_log(path, start=905, stop=906)) == expected([905])
+    assert at == [STARTS[90]]
 
 
 @pytest.mark.usefixtures("small")

@@ -198,13 +198,13 @@ class _Disk:
     def __iter__(self) -> Iterator[RecordBlock | None]:
         position = self._first
         while True:
-            seen = self._log.list()
+            seen = self._log.listing()
             for block in log.read_log(self._log.path, start=position, stop=self._stop, isolation=self._isolation):
                 position = block.next_offset
                 self.done = position - self._first
                 yield block
             if not self._follow:
                 return
-            while self._log.list() == seen:
+            while self._log.listing() == seen:
                 yield None
                 time.sleep(_IDLE_S)
