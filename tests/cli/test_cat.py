@@ -226,6 +226,20 @@ def test_an_unreachable_broker_is_one_sentence() -> None:
     assert time.monotonic() - began < 5
 
 
+def test_damage_from_a_broker_is_3_after_the_good_records() -> None:
+    bad = bytearray(batch(10))
+    bad[-5] ^= 1
+    with Broker() as broker:
+        broker.create_topic("orders")
+        for data in (batch(0), bytes(bad), batch(20)):
+            broker.append("orders", 0, data)
+        done = kfetch("cat", "orders", "-b", broker.bootstrap_servers, "-e", "-f", r"%o\n")
+        assert [int(line) for line in done.stdout.splitlines()] == list(range(10))
+        assert (done.exit_code, done.stderr.count("\n")) == (3, 1)
+        assert "Next trusted offset: 20" in done.stderr
+        assert offsets("orders", "-b", broker.bootstrap_servers, "-o", "20:end") == list(range(20, 30))
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
