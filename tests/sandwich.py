@@ -37,7 +37,7 @@ def bad(payload: bytes = DATA, count: int = 2, **fields: Any) -> bytes:
     return batch(payload, count, **{"base": 2, "last": 1} | fields)
 
 
-def decoded(data: bytes, **arguments: Any) -> tuple[list[int], Any]:
+def decoded(data: bytes | memoryview, **arguments: Any) -> tuple[list[int], Any]:
     d = fastfetch.decode(data, **{"position": 0} | arguments)
     return [offset for block in d.blocks for offset in block.offsets.tolist()], d
 

@@ -25,6 +25,7 @@ from building import (
     zstd_frame,
 )  # fmt: skip
 from codecs_reference import xxh32
+from exact import Guarded
 from sandwich import BEFORE, DATA, accepted, bad, check, decoded, words
 
 import fastfetch
@@ -54,10 +55,11 @@ def test_a_codec_that_does_not_exist(codec: int):
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_a_payload_cut_at_any_byte_or_rubbish(codec: int):
-    """Never a short result."""
+    """Never a short result, and never a byte read behind the end: it lies at a guard page."""
+    guarded = Guarded(1 << 16)
     for packed in (pack(codec, DATA), pack(codec, records(50) + bytes(1000))):
         for cut in range(len(packed)):
-            offsets, d = decoded(bad(codec=codec, packed=packed[:cut]), position=2)
+            offsets, d = decoded(guarded(bad(codec=codec, packed=packed[:cut])), position=2)
             assert (offsets, d.error.kind, d.error.next_offset) == ([], "inflate", 4), cut
     check(bad(codec=codec, packed=b"certainly not compressed data"), "inflate", skip=4)
     check(bad(codec=codec, packed=b"\xff" * 40), "inflate", skip=4)
@@ -105,12 +107,12 @@ FIRST = b"\0" + DATA[:1]
         raw_snappy(DATA, len(DATA) + 1), raw_snappy(DATA, len(DATA) - 1), raw_snappy(DATA) + b"\0", raw_snappy(DATA)[:-1],
         SIZE + FIRST + b"\x11\x00" + literals(DATA), SIZE + FIRST + b"\x11\x02" + literals(DATA),
         SIZE + FIRST + b"\xfe\x02\x00" + literals(DATA), SIZE + FIRST + b"\xff\x01\0\0\x80" + literals(DATA),
-        SIZE + b"\xec" + DATA[:20], SIZE + b"\xf0", SIZE + b"\xfc\xff\xff\xff\xff" + DATA, SIZE + b"\xf4\xff\xff" + DATA, SIZE,
+        SIZE + b"\xec" + DATA[:20], unsigned(16) + b"\x3cabc", SIZE + literals(DATA[:-16]) + b"\x3cabc", SIZE + b"\xf0", SIZE + b"\xfc\xff\xff\xff\xff" + DATA, SIZE + b"\xf4\xff\xff" + DATA, SIZE,
         b"\x80\x80\x80\x80\x80\x01" + literals(DATA), b"\xff\xff\xff\xff\x10" + literals(DATA), b"\x80",
     ],
     ids=words("""declares-more declares-less trailing cut copy-offset-0 copy-before-start copy-2-before-start
-        copy-4-before-start literal-past-end literal-length-cut literal-4-GiB literal-64-KiB no-elements
-        six-byte-size size-beyond-32-bits size-cut"""),
+        copy-4-before-start literal-past-end short-literal-past-end last-literal-past-end literal-length-cut
+        literal-4-GiB literal-64-KiB no-elements six-byte-size size-beyond-32-bits size-cut"""),
 )  # fmt: skip
 def test_raw_snappy_that_is_none(packed: bytes):
     check(bad(codec=SNAPPY, packed=packed), "inflate", skip=4)
