@@ -107,7 +107,8 @@ FIRST = b"\0" + DATA[:1]
         raw_snappy(DATA, len(DATA) + 1), raw_snappy(DATA, len(DATA) - 1), raw_snappy(DATA) + b"\0", raw_snappy(DATA)[:-1],
         SIZE + FIRST + b"\x11\x00" + literals(DATA), SIZE + FIRST + b"\x11\x02" + literals(DATA),
         SIZE + FIRST + b"\xfe\x02\x00" + literals(DATA), SIZE + FIRST + b"\xff\x01\0\0\x80" + literals(DATA),
-        SIZE + b"\xec" + DATA[:20], unsigned(16) + b"\x3cabc", SIZE + literals(DATA[:-16]) + b"\x3cabc", SIZE + b"\xf0", SIZE + b"\xfc\xff\xff\xff\xff" + DATA, SIZE + b"\xf4\xff\xff" + DATA, SIZE,
+        SIZE + b"\xec" + DATA[:20], unsigned(16) + b"\x3cabc", SIZE + literals(DATA[:-16]) + b"\x3cabc",
+        SIZE + b"\xf0", SIZE + b"\xfc\xff\xff\xff\xff" + DATA, SIZE + b"\xf4\xff\xff" + DATA, SIZE,
         b"\x80\x80\x80\x80\x80\x01" + literals(DATA), b"\xff\xff\xff\xff\x10" + literals(DATA), b"\x80",
     ],
     ids=words("""declares-more declares-less trailing cut copy-offset-0 copy-before-start copy-2-before-start
