@@ -37,6 +37,9 @@ FIRST_FRAME_LIMIT = 1 << 20
 # v3 is in every broker since 2.4; v4 differs in a tag that no consumer reads, and costs brokers before 3.9 a second round.
 API_VERSIONS_VERSION = 3
 
+# How long any broker may take to connect before another one is tried beside it.
+PATIENCE_MS = 1_000
+
 
 class Lane(Enum):
     """Which connection of a node. GROUP is apart from CONTROL so that JoinGroup, which waits for other members, delays no
@@ -175,9 +178,9 @@ class Channels:
                 continue
             if channel.state is not State.READY:
                 # One that hangs in the connect must not hold up the others.
-                if now_ms - channel.opened_ms < 1_000:
+                if now_ms - channel.opened_ms < PATIENCE_MS:
                     waiting = True
-                    self._timer.at(channel.opened_ms + 1_000)
+                    self._timer.at(channel.opened_ms + PATIENCE_MS)
             elif node.throttled_until_ms > now_ms:
                 self._timer.at(node.throttled_until_ms)
             elif best is None or len(channel.calls) < len(best.calls):
@@ -194,6 +197,7 @@ class Channels:
                 continue  # hangs, or is throttled
             self.ready(node.node_id, Lane.CONTROL, now_ms)
             if node.channels[Lane.CONTROL].state is not State.DOWN:
+                self._timer.at(now_ms + PATIENCE_MS)
                 break
         return None
 

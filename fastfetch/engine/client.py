@@ -108,6 +108,8 @@ class Engine:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         self.subscription.assign(partitions)
+        # What is known may be about other topics, or a deleted one's; an answer under way is looked at with the new ones in mind.
+        self.metadata.request_update()
 
     def unsubscribe(self) -> None:
         self.subscription.unsubscribe()
@@ -164,6 +166,7 @@ class Engine:
                 continue
             if not state.error_is_sticky:
                 state.error = None  # told once; the partition is tried again
+                self.metadata.request_update()
                 trouble = self.cluster.troubles.get(state.tp.topic)
                 if trouble is not None:
                     trouble.times = 0

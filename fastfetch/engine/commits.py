@@ -119,6 +119,8 @@ class Commits:
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int, *, is_async: bool = False) -> Commit:
         """Queue a commit of these next offsets. It is retried until `deadline_ms` or until nobody waits for it."""
         commit = Commit(offsets, deadline_ms, is_async)
+        if not offsets:
+            commit.pending.resolve({})
         self._queue.append(commit)
         return commit
 

@@ -161,6 +161,12 @@ class Fetcher:
         if state.retry_at_ms > now_ms:
             self._timer.at(state.retry_at_ms)
             return False
+        if state.stale_version == self._cluster.version:
+            # This leader has just said that it is none. Newer metadata is on its way; without any, ask it again later.
+            patience = state.retry_at_ms + self._config.retry_backoff_max_ms
+            if patience > now_ms:
+                self._timer.at(patience)
+                return False
         return True
 
     def _group(self) -> None:
@@ -169,6 +175,8 @@ class Fetcher:
             leader = self._cluster.leader(state.tp)
             if leader is not None:
                 by_node.setdefault(leader.leader, {})[state] = None
+                if state.retry_at_ms and state not in self._by_node.get(leader.leader, ()):
+                    state.retry_at_ms = 0  # the back-off was for another leader
         for node_id, states in by_node.items():  # the turns taken so far still count
             before = [state for state in self._by_node.get(node_id, ()) if state in states]
             for state in before:
@@ -338,7 +346,8 @@ class Fetcher:
         if error is None and reached > job.high_watermark > job.start:
             # Offsets are outside the CRC. No broker sends records that are not committed yet, so one of these offsets was
             # changed.
-            blocks = [block for block in blocks if block.next_offset <= job.high_watermark]
+            below = [block[: int(block.offsets.searchsorted(job.high_watermark))] for block in blocks]
+            blocks = [block for block in below if len(block)]
             reached = blocks[-1].next_offset if blocks else job.start
             error = _above_high_watermark(state, reached, job)
         held = sum(block.nbytes for block in blocks)
@@ -398,6 +407,7 @@ class Fetcher:
         self._timer.at(state.retry_at_ms)
         if code in STALE_LEADER:
             self._metadata.request_update()
+            state.stale_version = self._cluster.version
         where = f"{state.tp} at offset {state.fetch_offset} (node {node_id})"
         if code in (100, 103) and state.attempts >= STRIKES:
             state.fail(broker_error(code, f"fetching {where} fails again and again"), sticky=False)

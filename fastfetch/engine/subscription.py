@@ -56,7 +56,7 @@ class PartitionState:
     __slots__ = (
         "attempts", "buffered_bytes", "chunks", "error", "error_is_sticky", "fetch_offset", "high_watermark", "is_out_of_range",
         "last_stable_offset", "leader_epoch", "log_start_offset", "max_bytes", "paused", "phase", "position", "refetched_at",
-        "reset_to", "retry_at_ms", "ticket", "tp",
+        "reset_to", "retry_at_ms", "stale_version", "ticket", "tp",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition) -> None:
@@ -79,6 +79,7 @@ class PartitionState:
         self.error_is_sticky = False  # True: only a seek, a skip or a reset clears it
         self.attempts = 0  # failures in a row
         self.retry_at_ms = 0
+        self.stale_version = -1  # of the cluster, when its leader said that it is not the leader
         # --- the log, as of the last answer; -1: not known
         self.high_watermark = -1
         self.last_stable_offset = -1
