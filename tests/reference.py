@@ -314,7 +314,8 @@ class Message:
 
     codec = property(lambda self: self.attributes & 7)
     log_append_time = property(lambda self: self.magic == 1 and bool(self.attributes & 8))
-    first_offset = property(lambda self: self.offset)
+    # A wrapper has the offset of its last message; where its first one lies is inside.
+    first_offset = property(lambda self: None if self.codec else self.offset)
     last_offset = property(lambda self: self.offset)
     count = 1
     producer_id = NULL_PRODUCER
@@ -505,7 +506,7 @@ def sane_base_at(data: bytes, at: int, position: int) -> int | None:
     if entry is None or not entry.crc_is_right():
         return None
     header = entry.header()
-    if not header.offsets_are_sane() or header.first_offset <= position:
+    if not header.offsets_are_sane() or header.first_offset is None or header.first_offset <= position:
         return None
     return int(header.first_offset)
 

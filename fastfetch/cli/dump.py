@@ -273,7 +273,7 @@ class _Json:
 
     def __call__(self, found: Found) -> None:
         if isinstance(found, Batch):
-            header = asdict(found.header)
+            header = found.header.as_dict()
             line = {"type": "batch", "byte_pos": found.at} | {name: v for name, v in header.items() if name != "byte_pos"}
             line["crc"] = f"{found.header.crc:08x}"
             line["control_type"] = found.control_type

@@ -37,7 +37,7 @@ cdef int ff_walk_records(const ff_entry *entry, const uint8_t *payload, size_t n
 
     With bytes left after the last counted record that record is taken back: its count, or its end, is a lie (as in Java).
     """
-    cdef ff_columns *c = walk.columns
+    cdef ff_columns c = walk.columns[0]      # a copy: a store to a column cannot change it
     cdef ff_reader r = ff_reader_of(payload, n)
     cdef const uint8_t *end = r.end
     cdef const uint8_t *origin = walk.origin
@@ -94,6 +94,7 @@ cdef int ff_walk_records(const ff_entry *entry, const uint8_t *payload, size_t n
         if r.bad or r.at != r.end:           # one check for the whole record; the reader cannot have over-read
             status = FF_BAD_RECORD
             break
+        ff_resume_at_end(&r)
         r.end = end
         if offset_delta < 0 or offset_delta > entry.last_offset_delta:
             # Going on after it would move the position past offsets that were never seen.

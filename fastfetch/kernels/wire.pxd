@@ -50,6 +50,7 @@ cdef extern from "fastfetch/wire.h" nogil:
     size_t ff_left(const ff_reader *r)
     void ff_fail(ff_reader *r)
     const uint8_t *ff_take(ff_reader *r, size_t n)
+    void ff_resume_at_end(ff_reader *r)
     int8_t ff_int8(ff_reader *r)
     int16_t ff_int16(ff_reader *r)
     int32_t ff_int32(ff_reader *r)

@@ -1,29 +1,52 @@
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any, final
 
 from typing_extensions import Buffer
 
-@dataclass(frozen=True, slots=True)
+FIELDS: tuple[str, ...]
+
+@final
 class BatchHeader:
-    byte_pos: int
-    size: int
-    magic: int
-    codec: str
-    base_offset: int
-    last_offset: int
-    next_offset: int
-    count: int | None
-    crc: int
-    crc_ok: bool | None
-    timestamp_type: int
-    base_timestamp: int
-    max_timestamp: int
-    leader_epoch: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    transactional: bool
-    control: bool
-    delete_horizon: int | None
+    @property
+    def byte_pos(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def magic(self) -> int: ...
+    @property
+    def codec(self) -> str: ...
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def count(self) -> int | None: ...
+    @property
+    def crc(self) -> int: ...
+    @property
+    def crc_ok(self) -> bool | None: ...
+    @property
+    def timestamp_type(self) -> int: ...
+    @property
+    def base_timestamp(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def base_sequence(self) -> int: ...
+    @property
+    def transactional(self) -> bool: ...
+    @property
+    def control(self) -> bool: ...
+    @property
+    def delete_horizon(self) -> int | None: ...
+    def as_dict(self) -> dict[str, Any]: ...
 
 def batches(data: Buffer, *, check_crcs: bool = True) -> Iterator[BatchHeader]: ...

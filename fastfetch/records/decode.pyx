@@ -147,6 +147,8 @@ cdef bint skip_target(const uint8_t *data, size_t n, const ff_entry *bad, int st
         return False
     if next_entry.offset <= stays or ff_entry_crc(&next_entry) != next_entry.crc:
         return False
+    if next_entry.magic < 2 and next_entry.attributes & FF_CODEC_MASK:
+        return False                     # a wrapper's offset is that of its last message: going on there would lose the others
     target[0] = next_entry.offset
     return True
 

@@ -609,3 +609,14 @@ def test_zigzag_of_the_builder():
     vectors = {0: "00", -1: "01", 1: "02", 63: "7e", -64: "7f", 64: "8001", -(2**31): "ffffffff0f", -(2**63): "ff" * 9 + "01"}
     assert {n: zigzag(n).hex() for n in vectors} == vectors
     assert zigzag(1787086231121).hex() == "a2d99eea8268"
+
+
+def test_behind_a_bad_crc_a_wrapper_is_no_place_to_go_on():
+    """A wrapper has the offset of its last message, so going on there would lose the ones before it; a plain message is a place."""
+    bad = bytearray(batch(records(2), 2))
+    bad[-1] ^= 1
+    inner = b"".join(message(i, 1) for i in range(3))
+    for behind, target in ((wrapper(4, 1, inner), None), (message(2, 1), 2)):
+        error = fastfetch.decode(bytes(bad) + behind).error
+        assert isinstance(error, errors.CrcMismatchError)
+        assert (error.next_offset, error.skip_trusted) == (target, target is not None)
