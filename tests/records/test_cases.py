@@ -612,7 +612,7 @@ def test_zigzag_of_the_builder():
 
 
 def test_behind_a_bad_crc_a_wrapper_is_no_place_to_go_on():
-    """A wrapper has the offset of its last message, so going on there would lose the ones before it; a plain message is a place."""
+    """A wrapper has the offset of its last message: going on there would lose those before it. A plain message is a place."""
     bad = bytearray(batch(records(2), 2))
     bad[-1] ^= 1
     inner = b"".join(message(i, 1) for i in range(3))
