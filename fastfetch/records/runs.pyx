@@ -149,7 +149,8 @@ cdef int inflate_payload(ff_task *task, const ff_entry *entry, const uint8_t *sr
             if arena == NULL:
                 return FF_NO_MEMORY
             run.arena = arena
-        room = min(<uint64_t>(run.arena_capacity - run.arena_used), limit)
+        # Not all that the arena has: what a block larger than its frame allows gives must not depend on what happens to be free.
+        room = min(min(<uint64_t>(run.arena_capacity - run.arena_used), limit), plan.most)
         task.codecs.unused = 0
         got = ff_inflate(task.codecs, codec, entry.magic, src, n, <uint8_t *>run.arena + run.arena_used, <size_t>room)
         if got >= 0:

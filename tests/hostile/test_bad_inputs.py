@@ -115,6 +115,7 @@ def test_a_wrong_crc_is_skipped_to_the_next_batch_that_is_right(codec: str):
     check(entry, "crc", skip=None, after=batch(records(1), 1, base=9, last=-1))  # its header is not sane
     check(entry, "crc", skip=9, after=batch(b"", 0, base=9, last=5))
     check(entry, "crc", skip=9, after=message(9, 1))
+    check(entry, "crc", skip=None, after=wrapper(9, 1, message(0, 1) + message(1, 1)))  # begins at 8, which only the inside says
 
 
 def test_no_batch_is_looked_for_inside_a_bad_one():
