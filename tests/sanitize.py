@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,10 +65,19 @@ def main() -> None:
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:benchmark", "-o", f"pythonpath={LIBRARY} . tests"]
     tests = [sys.executable, "-P", "-m", "pytest", *options, *TESTS, *arguments]
     fuzzer = [sys.executable, "tests/hostile/fuzz.py", str(inputs)]
-    for step in (tests, fuzzer):
-        code = subprocess.run(step, cwd=ROOT, env=run, check=False).returncode
+    with (
+        tempfile.TemporaryFile("w+") as fuzzed,
+        subprocess.Popen(fuzzer, cwd=ROOT, env=run, stdout=fuzzed, stderr=fuzzed) as fuzzing,
+    ):
+        code = subprocess.run(tests, cwd=ROOT, env=run, check=False).returncode
         if code:
-            sys.exit(f"sanitized run failed ({code}): {' '.join(step[2:])}")
+            fuzzing.terminate()
+            sys.exit(f"sanitized tests failed ({code}): {' '.join(tests[2:])}")
+        code = fuzzing.wait()  # it has had a core of its own meanwhile
+        fuzzed.seek(0)
+        print(fuzzed.read(), end="")
+        if code:
+            sys.exit(f"sanitized run failed ({code}): {' '.join(fuzzer[1:])}")
     print(f"sanitized: decode tests and {inputs:,} mutated inputs, no fault")
 
 
