@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -65,13 +66,12 @@ def main() -> None:
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:benchmark", "-o", f"pythonpath={LIBRARY} . tests"]
     tests = [sys.executable, "-P", "-m", "pytest", *options, *TESTS, *arguments]
     fuzzer = [sys.executable, "tests/hostile/fuzz.py", str(inputs)]
-    with (
-        tempfile.TemporaryFile("w+") as fuzzed,
-        subprocess.Popen(fuzzer, cwd=ROOT, env=run, stdout=fuzzed, stderr=fuzzed) as fuzzing,
-    ):
+    with tempfile.TemporaryFile("w+") as fuzzed:
+        # A session of its own: it has a child, which has to go with it.
+        fuzzing = subprocess.Popen(fuzzer, cwd=ROOT, env=run, stdout=fuzzed, stderr=fuzzed, start_new_session=True)
         code = subprocess.run(tests, cwd=ROOT, env=run, check=False).returncode
         if code:
-            fuzzing.terminate()
+            os.killpg(fuzzing.pid, signal.SIGKILL)
             sys.exit(f"sanitized tests failed ({code}): {' '.join(tests[2:])}")
         code = fuzzing.wait()  # it has had a core of its own meanwhile
         fuzzed.seek(0)
