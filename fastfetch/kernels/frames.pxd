@@ -23,6 +23,19 @@ ctypedef struct ff_entry:
 
 cdef int ff_next_entry(const uint8_t *data, size_t n, size_t at, ff_entry *entry) noexcept nogil
 cdef uint32_t ff_entry_crc(const ff_entry *entry) noexcept nogil
-cdef int ff_entry_offsets(const ff_entry *entry) noexcept nogil
-cdef int64_t ff_entry_next(const ff_entry *entry) noexcept nogil
 cdef int ff_entry_marker(const uint8_t *payload, size_t n, int *type_out) noexcept nogil
+
+
+# Here, not in the .pyx: they are asked several times a batch, and a call into another module is never inlined.
+cdef inline int ff_entry_offsets(const ff_entry *entry) noexcept nogil:
+    """Offsets must be >= 0, and the next offset after the entry must fit int64 (Java lets it wrap to negative)."""
+    if entry.offset < 0 or entry.last_offset_delta < 0:
+        return FF_BAD_OFFSET
+    if entry.offset > <int64_t>0x7FFFFFFFFFFFFFFE - entry.last_offset_delta:
+        return FF_BAD_OFFSET
+    return FF_OK
+
+
+cdef inline int64_t ff_entry_next(const ff_entry *entry) noexcept nogil:
+    """Next offset after an entry whose offsets are in range."""
+    return entry.offset + entry.last_offset_delta + 1    # cannot overflow: ff_entry_offsets has passed

@@ -70,20 +70,6 @@ cdef uint32_t ff_entry_crc(const ff_entry *entry) noexcept nogil:
     return ff_crc32(0, entry.data + FF_ENTRY_MAGIC, entry.size - FF_ENTRY_MAGIC)
 
 
-cdef int ff_entry_offsets(const ff_entry *entry) noexcept nogil:
-    """Offsets must be >= 0, and the next offset after the entry must fit int64 (Java lets it wrap to negative)."""
-    if entry.offset < 0 or entry.last_offset_delta < 0:
-        return FF_BAD_OFFSET
-    if entry.offset > <int64_t>0x7FFFFFFFFFFFFFFE - entry.last_offset_delta:
-        return FF_BAD_OFFSET
-    return FF_OK
-
-
-cdef int64_t ff_entry_next(const ff_entry *entry) noexcept nogil:
-    """Next offset after an entry whose offsets are in range."""
-    return entry.offset + entry.last_offset_delta + 1    # cannot overflow: ff_entry_offsets has passed
-
-
 cdef int ff_entry_marker(const uint8_t *payload, size_t n, int *type_out) noexcept nogil:
     """Type of the first control record of an (inflated) control batch: key = int16 version (>= 0), int16 type. The key may be longer."""
     cdef ff_reader r = ff_reader_of(payload, n)

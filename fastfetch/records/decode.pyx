@@ -19,7 +19,7 @@ from fastfetch.kernels.wire cimport *
 from fastfetch.records.aborted cimport AbortedTransactions
 from fastfetch.records.block cimport make_block
 from fastfetch.records.buffers cimport Buffer, own_buffer
-from fastfetch.records.plan cimport ff_plan_steps, ff_steps
+from fastfetch.records.plan cimport ff_plan_all, ff_planner, ff_steps
 from fastfetch.records.runs cimport ff_free_runs, ff_run, ff_run_task, ff_stats, ff_task
 
 
@@ -294,34 +294,44 @@ cdef Decoded decode_view(
     cdef const uint8_t *data = <const uint8_t *>PyMemoryView_GET_BUFFER(view).buf
     cdef size_t n = <size_t>PyMemoryView_GET_BUFFER(view).len
     cdef Codecs codecs = acquire_codecs(not lax)
+    cdef ff_planner planner
     cdef ff_steps steps
     cdef Decoded out = Decoded.__new__(Decoded)
     cdef Job job
     cdef list jobs = []
     cdef list bounds
-    cdef Py_ssize_t i, first
+    cdef Py_ssize_t i, first, last
     cdef int status
+    cdef bint planned = False
     cdef int64_t running = start
     out.blocks = []
     out.stats = DecodeStats.__new__(DecodeStats)
     memset(&steps, 0, sizeof(steps))
+    memset(&planner, 0, sizeof(planner))
+    planner.data = data
+    planner.n = n
+    planner.next_offset = start
+    planner.aborted = &filter.c if filter is not None else NULL
+    planner.check_crcs = check
+    planner.codecs = &codecs.c
     try:
-        with nogil:
-            status = ff_plan_steps(data, n, start, &filter.c if filter is not None else NULL, check, &codecs.c, &steps)
-        raise_status(status, codecs)
-        if threads > 1 and not steps.legacy and steps.end >= 2 * THREAD_MIN_BYTES:
-            threads = <int>min(<size_t>threads, steps.end // THREAD_MIN_BYTES)
-        else:
-            threads = 1
-        bounds = split_steps(&steps, steps.end, threads)
+        if threads > 1 and n >= 2 * THREAD_MIN_BYTES:
+            with nogil:
+                status = ff_plan_all(&planner, &steps)
+            raise_status(status, codecs)
+            planned = True
+        threads = 1 if not planned or planner.legacy else max(<int>min(<size_t>threads, planner.end // THREAD_MIN_BYTES), 1)
+        bounds = split_steps(&steps, planner.end, threads)
         for i in range(threads):
             job = Job.__new__(Job)
             first = bounds[i]
+            last = bounds[i + 1]
             job.codecs = codecs if i == 0 else acquire_codecs(not lax)
             job.task.data = data
-            job.task.n = n
+            job.task.n = n if not planned else steps.items[last].at if last < steps.n else planner.end
+            job.task.planner = NULL if planned else &planner
             job.task.steps = steps.items + first
-            job.task.steps_n = <Py_ssize_t>bounds[i + 1] - first
+            job.task.steps_n = last - first
             job.task.position = start
             job.task.next_offset = next_before(data, n, &steps, first, start)
             job.task.max_batch_bytes = limit
@@ -333,7 +343,7 @@ cdef Decoded decode_view(
         else:
             run_jobs(jobs)
         # In order, up to the first error: what later threads did behind it is dropped.
-        out.consumed = <Py_ssize_t>steps.end
+        out.consumed = <Py_ssize_t>planner.end
         for i in range(threads):
             job = jobs[i]
             take_runs(out, &job.task, view, topic, partition)
@@ -344,13 +354,13 @@ cdef Decoded decode_view(
             raise_status(job.task.status, job.codecs)
             if job.task.status != FF_OK:
                 out.next_offset = running if positioned else None
-                out.consumed = <Py_ssize_t>job.task.steps[job.task.done].at
+                out.consumed = <Py_ssize_t>job.task.at
                 out.error = make_error(
                     data, n, <size_t>out.consumed, job.task.status, &job.task, out.next_offset, topic, partition)
                 return out
         out.next_offset = running if positioned else None
-        if steps.status != FF_OK and steps.status != FF_PARTIAL:
-            out.error = make_error(data, n, steps.end, steps.status, NULL, out.next_offset, topic, partition)
+        if planner.status != FF_OK and planner.status != FF_PARTIAL:
+            out.error = make_error(data, n, planner.end, planner.status, NULL, out.next_offset, topic, partition)
         return out
     finally:
         free(steps.items)

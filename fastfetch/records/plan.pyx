@@ -10,7 +10,7 @@ from libc.stdlib cimport realloc
 from fastfetch.kernels.codecs cimport ff_inflate, ff_plan, ff_plan_inflate
 from fastfetch.kernels.frames cimport ff_entry, ff_entry_crc, ff_entry_marker, ff_entry_next, ff_entry_offsets, ff_next_entry
 from fastfetch.kernels.wire cimport *
-from fastfetch.records.aborted cimport ff_aborted, ff_aborted_end, ff_aborted_has, ff_aborted_reach
+from fastfetch.records.aborted cimport ff_aborted_end, ff_aborted_has, ff_aborted_reach
 from fastfetch.records.buffers cimport ff_buffer_give, ff_buffer_take
 
 
@@ -63,62 +63,64 @@ cdef int marker_type(const ff_entry *entry, bint check_crcs, ff_codecs *codecs, 
     return status
 
 
-cdef int ff_plan_steps(
-        const uint8_t *data, size_t n, int64_t position, ff_aborted *aborted, bint check_crcs, ff_codecs *codecs,
-        ff_steps *steps) noexcept nogil:
-    """Fill steps. `aborted` NULL: read_uncommitted. Returns FF_OK or FF_NO_MEMORY; steps.status says why the walk ended."""
-    cdef ff_entry entry
-    cdef size_t at = 0
-    cdef int64_t running = position
+cdef int ff_plan_next(ff_planner *planner, ff_entry *entry, int *action) noexcept nogil:
+    """The next entry and what to do with it: FF_OK, or FF_PARTIAL: there is none (planner.status says why), or FF_NO_MEMORY."""
     cdef int64_t last
-    cdef int action, status
+    cdef int status
     cdef int marker = -1
     cdef bint compressed
-    steps.status = FF_OK
-    steps.end = 0
-    while at < n:
-        steps.status = ff_next_entry(data, n, at, &entry)
-        if steps.status != FF_OK:
-            break
-        action = FF_DELIVER
-        if ff_entry_offsets(&entry) != FF_OK:
-            # The run will refuse it, or its CRC; nothing behind it matters.
-            status = add_step(steps, at, FF_DELIVER)
-            at += entry.size
-            steps.end = at
-            return status
-        last = ff_entry_next(&entry) - 1
-        compressed = (entry.attributes & FF_CODEC_MASK) != 0
-        if entry.magic == 2:
-            if aborted != NULL and entry.producer_id >= 0:
-                ff_aborted_reach(aborted, last)
-                if entry.attributes & FF_ATTRIBUTE_CONTROL:
-                    status = marker_type(&entry, check_crcs, codecs, &marker)
-                    if status == FF_NO_MEMORY:
-                        return status
-                    if status == FF_BAD_MARKER:
-                        action = FF_REFUSE_MARKER
-                    elif status == FF_OK and marker == FF_MARKER_ABORT:
-                        ff_aborted_end(aborted, entry.producer_id)
-                elif entry.attributes & FF_ATTRIBUTE_TRANSACTIONAL and ff_aborted_has(aborted, entry.producer_id):
-                    action = FF_PASS_ABORTED
-            if action == FF_DELIVER:
-                if entry.attributes & FF_ATTRIBUTE_CONTROL:
-                    action = FF_PASS_CONTROL
-                elif entry.count == 0 and entry.size == FF_BATCH_HEADER:
-                    action = FF_PASS_EMPTY           # kept by compaction for its producer; no codec is asked, whatever the bits say
-                elif last < running:
-                    action = FF_PASS_BELOW
-        else:
-            steps.legacy = steps.legacy or compressed
-            # A v1 wrapper at 0 may hold absolute inner offsets, so its own offset says nothing.
-            if last < running and not (compressed and entry.offset == 0):
-                action = FF_PASS_BELOW
-        status = add_step(steps, at, action)
-        if status != FF_OK:
-            return status
-        if last + 1 > running:
-            running = last + 1
-        at += entry.size
-        steps.end = at
+    if planner.stopped or planner.end == planner.n:
+        return FF_PARTIAL
+    planner.status = ff_next_entry(planner.data, planner.n, planner.end, entry)
+    if planner.status != FF_OK:
+        planner.stopped = True
+        return FF_PARTIAL
+    action[0] = FF_DELIVER
+    if ff_entry_offsets(entry) != FF_OK:
+        # The run will refuse it, or its CRC; nothing behind it matters.
+        planner.stopped = True
+        planner.end += entry.size
+        return FF_OK
+    last = ff_entry_next(entry) - 1
+    compressed = (entry.attributes & FF_CODEC_MASK) != 0
+    if entry.magic == 2:
+        if planner.aborted != NULL and entry.producer_id >= 0:
+            ff_aborted_reach(planner.aborted, last)
+            if entry.attributes & FF_ATTRIBUTE_CONTROL:
+                status = marker_type(entry, planner.check_crcs, planner.codecs, &marker)
+                if status == FF_NO_MEMORY:
+                    return status
+                if status == FF_BAD_MARKER:
+                    action[0] = FF_REFUSE_MARKER
+                elif status == FF_OK and marker == FF_MARKER_ABORT:
+                    ff_aborted_end(planner.aborted, entry.producer_id)
+            elif entry.attributes & FF_ATTRIBUTE_TRANSACTIONAL and ff_aborted_has(planner.aborted, entry.producer_id):
+                action[0] = FF_PASS_ABORTED
+        if action[0] == FF_DELIVER:
+            if entry.attributes & FF_ATTRIBUTE_CONTROL:
+                action[0] = FF_PASS_CONTROL
+            elif entry.count == 0 and entry.size == FF_BATCH_HEADER:
+                action[0] = FF_PASS_EMPTY        # kept by compaction for its producer; no codec is asked, whatever the bits say
+            elif last < planner.next_offset:
+                action[0] = FF_PASS_BELOW
+    else:
+        planner.legacy = planner.legacy or compressed
+        # A v1 wrapper at 0 may hold absolute inner offsets, so its own offset says nothing.
+        if last < planner.next_offset and not (compressed and entry.offset == 0):
+            action[0] = FF_PASS_BELOW
+    if last + 1 > planner.next_offset:
+        planner.next_offset = last + 1
+    planner.end += entry.size
     return FF_OK
+
+
+cdef int ff_plan_all(ff_planner *planner, ff_steps *steps) noexcept nogil:
+    """Plan to the end, for threads that share the entries. FF_OK or FF_NO_MEMORY."""
+    cdef ff_entry entry
+    cdef int action, status
+    while True:
+        status = ff_plan_next(planner, &entry, &action)
+        if status == FF_OK:
+            status = add_step(steps, <size_t>(entry.data - planner.data), action)
+        if status != FF_OK:
+            return FF_OK if status == FF_PARTIAL else status

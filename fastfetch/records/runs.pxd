@@ -1,7 +1,7 @@
 """From planned entries to finished blocks, as C structs: the part of decode() that needs no GIL."""
 
 from fastfetch.kernels.wire cimport *
-from fastfetch.records.plan cimport ff_step
+from fastfetch.records.plan cimport ff_planner, ff_step
 
 
 ctypedef struct ff_run:     # a finished block
@@ -31,7 +31,8 @@ ctypedef struct ff_stats:
 ctypedef struct ff_task:
     # set by the caller
     const uint8_t *data
-    size_t n
+    size_t n                    # where this task's stretch of the data ends
+    ff_planner *planner         # plan each entry just before it is decoded; or NULL: `steps` has been planned
     const ff_step *steps
     Py_ssize_t steps_n
     int64_t position            # records below it are passed over in silence
@@ -43,7 +44,8 @@ ctypedef struct ff_task:
     ff_run *runs
     Py_ssize_t runs_n
     Py_ssize_t runs_capacity
-    Py_ssize_t done             # steps done; with an error, the index of the bad one
+    Py_ssize_t done             # entries done
+    size_t at                   # with an error, where the bad one begins
     int status
     int32_t record_index        # -1: the batch as a whole
     int64_t record_offset       # -1: unknown

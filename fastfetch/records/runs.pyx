@@ -1,5 +1,6 @@
 """Decoding planned entries into blocks without the GIL: CRC, range checks, inflate, walk. Any stretch of the steps can be done by itself,
-so several threads can share a response.
+so several threads can share a response. One thread alone plans each entry just before it decodes it: a pass over the headers of a whole
+response waits for memory at every one of them, which costs more than decoding a small batch.
 
 A run of neighbouring entries becomes one block: uncompressed ones share the input, compressed ones are inflated one behind another into
 one arena. The next offset after an entry is its base offset + last offset delta + 1, not the last record + 1 (KAFKA-5443).
@@ -14,10 +15,22 @@ from fastfetch.kernels.messages cimport ff_inner_count, ff_message_value, ff_wal
 from fastfetch.kernels.records cimport ff_walk, ff_walk_records
 from fastfetch.kernels.wire cimport *
 from fastfetch.records.buffers cimport ff_buffer_give, ff_buffer_grow, ff_buffer_take
-from fastfetch.records.plan cimport FF_DELIVER, FF_PASS_BELOW, FF_REFUSE_MARKER
+from fastfetch.records.plan cimport FF_DELIVER, FF_PASS_BELOW, FF_REFUSE_MARKER, ff_plan_next
+
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__)
+    #define FF_PREFETCH(p) __builtin_prefetch(p)
+    #else
+    #define FF_PREFETCH(p) ((void)(p))
+    #endif
+    """
+    void FF_PREFETCH(const void *p) noexcept nogil
 
 
 cdef enum:
+    FORESEEN = 16                   # entries whose headers are looked at to size a block
     ARENA_FULL = 8 << 20            # a new block begins beyond this: bounds what one block pins
     ARENA_SLACK = 1 << 17           # compressed blocks may inflate to 128 KiB each, whatever they really hold
     BLOCK_SPAN = 0x7FFFFFFF         # starts in a block are int32
@@ -25,17 +38,39 @@ cdef enum:
 cdef int64_t INT64_HIGHEST = <int64_t>0x7FFFFFFFFFFFFFFF
 
 
-cdef int open_run(ff_task *task, Py_ssize_t step, bint arena, ff_run **run) noexcept nogil:
-    """Begin a block at this step. Room is sized by looking ahead to where the run will end; counts are only believed as far as the
-    bytes of their batch could hold them."""
+cdef void foresee(const ff_task *task, const ff_entry *first, bint arena, uint64_t *rows, uint64_t *wire) noexcept nogil:
+    """Rows and bytes of the block that begins with this entry, by the next few headers; if they do not end it, the rest is taken to be
+    like them. A guess: counts are only believed as far as the bytes of their batch could hold them, and a block can grow."""
+    cdef ff_entry entry = first[0]
+    cdef uint64_t likely, left
+    cdef size_t at = <size_t>(first.data - task.data)
+    cdef bint compressed
+    cdef int _seen
+    rows[0] = wire[0] = 0
+    for _seen in range(FORESEEN):
+        compressed = (entry.attributes & FF_CODEC_MASK) != 0
+        if not entry.attributes & FF_ATTRIBUTE_CONTROL:
+            if compressed != arena or wire[0] > ARENA_FULL:
+                return
+            likely = entry.size // FF_RECORD_MIN * (8 if compressed else 1)
+            if entry.count >= 0 and <uint64_t>entry.count < likely:
+                likely = <uint64_t>entry.count
+            rows[0] += likely
+        wire[0] += entry.size
+        at += entry.size
+        if ff_next_entry(task.data, task.n, at, &entry) != FF_OK:
+            return
+    left = min(<uint64_t>(task.n - at), <uint64_t>ARENA_FULL)
+    rows[0] += rows[0] * left // wire[0] * 9 // 8
+    wire[0] += left
+
+
+cdef int open_run(ff_task *task, const ff_entry *first, bint arena, ff_run **run) noexcept nogil:
+    """Begin a block with this entry."""
     cdef ff_run *runs
     cdef ff_run *r
     cdef Py_ssize_t capacity
-    cdef ff_entry entry
-    cdef uint64_t rows = 0
-    cdef uint64_t wire = 0
-    cdef uint64_t likely
-    cdef bint compressed
+    cdef uint64_t rows, wire
     if task.runs_n == task.runs_capacity:
         capacity = task.runs_capacity * 2 if task.runs_capacity > 0 else 4
         runs = <ff_run *>realloc(task.runs, <size_t>capacity * sizeof(ff_run))
@@ -45,19 +80,8 @@ cdef int open_run(ff_task *task, Py_ssize_t step, bint arena, ff_run **run) noex
         task.runs_capacity = capacity
     r = &task.runs[task.runs_n]
     memset(r, 0, sizeof(ff_run))
-    r.at = task.steps[step].at
-    for step in range(step, task.steps_n):
-        if task.steps[step].action != FF_DELIVER:
-            continue
-        ff_next_entry(task.data, task.n, task.steps[step].at, &entry)
-        compressed = (entry.attributes & FF_CODEC_MASK) != 0
-        if compressed != arena or wire > ARENA_FULL:
-            break
-        likely = entry.size // FF_RECORD_MIN * (8 if compressed else 1)
-        if entry.count >= 0 and <uint64_t>entry.count < likely:
-            likely = <uint64_t>entry.count
-        rows += likely
-        wire += entry.size
+    r.at = <size_t>(first.data - task.data)
+    foresee(task, first, arena, &rows, &wire)
     r.slab_rows = <size_t>rows + 1
     r.slab = ff_buffer_take(ff_slab_bytes(r.slab_rows), &r.slab_capacity)
     if r.slab == NULL:
@@ -282,9 +306,20 @@ cdef void ff_run_task(ff_task *task) noexcept nogil:
     task.record_index = -1
     task.record_offset = -1
     task.declared = -1
-    while task.done < task.steps_n:
-        action = task.steps[task.done].action
-        ff_next_entry(task.data, task.n, task.steps[task.done].at, &entry)
+    while True:
+        if task.planner != NULL:
+            status = ff_plan_next(task.planner, &entry, &action)
+            if status != FF_OK:
+                if status == FF_PARTIAL:
+                    status = FF_OK
+                break
+        elif task.done < task.steps_n:
+            action = task.steps[task.done].action
+            ff_next_entry(task.data, task.n, task.steps[task.done].at, &entry)
+        else:
+            break
+        task.at = <size_t>(entry.data - task.data)
+        FF_PREFETCH(entry.data + entry.size)         # the next header: a small batch is over before it is there by itself
         status = check_entry(task, &entry, action)
         if status != FF_OK:
             break
@@ -293,7 +328,7 @@ cdef void ff_run_task(ff_task *task) noexcept nogil:
             if run == NULL or compressed != (run.arena != NULL) or run_is_full(task, run, &entry):
                 close_run(task)
                 run = NULL
-                status = open_run(task, task.done, compressed, &run)
+                status = open_run(task, &entry, compressed, &run)
                 if status != FF_OK:
                     break
             status = deliver(task, &entry, run)
