@@ -19,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = ROOT / "build" / "sanitize" / "lib"
+REPORTS = ROOT / "build" / "sanitize" / "report"  # .PID is added; on stderr they would end in pytest's capture and go with it
 TESTS = ("tests/records", "tests/hostile", "tests/test_headers.py")
 INPUTS = 200_000
 
@@ -29,6 +30,12 @@ def runtime(compiler: str, name: str) -> str:
     if not os.path.isabs(found):  # the bare name back means: not found
         sys.exit(f"make sanitize needs {name}, and {compiler} has none (Debian: libgcc-*-dev, Fedora: libasan libubsan)")
     return str(Path(found).resolve())
+
+
+def failed(command: list[str], code: int) -> None:
+    for report in sorted(REPORTS.parent.glob(REPORTS.name + ".*")):
+        print(report.read_text(errors="replace")[:8000])
+    sys.exit(f"sanitized run failed ({code}): {' '.join(command[1:])}")
 
 
 def main() -> None:
@@ -49,8 +56,8 @@ def main() -> None:
     run = os.environ | {
         "LD_PRELOAD": preload,
         # Leaks: CPython frees little at exit. A refused allocation has to give NULL, as it does without the sanitizer.
-        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1",
-        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+        "ASAN_OPTIONS": f"detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:log_path={REPORTS}",
+        "UBSAN_OPTIONS": f"print_stacktrace=1:halt_on_error=1:log_path={REPORTS}",
         "PYTHONMALLOC": "malloc",
         "PYTHONPATH": os.pathsep.join([str(LIBRARY), str(ROOT), str(ROOT / "tests")]),
         "FASTFETCH_SANITIZED": "1",
@@ -63,6 +70,8 @@ def main() -> None:
     if not where.startswith(str(LIBRARY)):
         sys.exit(f"the sanitized fastfetch in {LIBRARY} was not the one imported: {where!r}")
 
+    for old in REPORTS.parent.glob(REPORTS.name + ".*"):
+        old.unlink()
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:benchmark", "-o", f"pythonpath={LIBRARY} . tests"]
     tests = [sys.executable, "-P", "-m", "pytest", *options, *TESTS, *arguments]
     fuzzer = [sys.executable, "tests/hostile/fuzz.py", str(inputs)]
@@ -72,12 +81,12 @@ def main() -> None:
         code = subprocess.run(tests, cwd=ROOT, env=run, check=False).returncode
         if code:
             os.killpg(fuzzing.pid, signal.SIGKILL)
-            sys.exit(f"sanitized tests failed ({code}): {' '.join(tests[2:])}")
+            failed(tests, code)
         code = fuzzing.wait()  # it has had a core of its own meanwhile
         fuzzed.seek(0)
         print(fuzzed.read(), end="")
         if code:
-            sys.exit(f"sanitized run failed ({code}): {' '.join(fuzzer[1:])}")
+            failed(fuzzer, code)
     print(f"sanitized: decode tests and {inputs:,} mutated inputs, no fault")
 
 
