@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -68,6 +70,19 @@ def test_the_examples_of_the_readme(names: dict[str, object]) -> None:
     assert stored == [b"%d" % i for i in range(10) for _ in range(10)]
     exec(compile(second.replace("position=1042", "position=42"), "README.md", "exec"), names)
     assert (names["decoded"].next_offset, len(names["decoded"])) == (100, 58)  # type: ignore[attr-defined]
+
+
+def test_the_command_lines_of_the_readme(names: dict[str, object]) -> None:
+    lines = re.findall(r"^(kfetch .+?)  ", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert [line.split()[1] for line in lines] == ["demo", "cat", "cat", "dump", "doctor"]
+    more = {"demo": "--records 5000", "cat orders": "--exit"}  # made smaller, and to end
+    for line in lines:
+        line += "".join(f" {words}" for start, words in more.items() if line.startswith(f"kfetch {start}"))
+        line = line.replace("127.0.0.1:9092", str(names["SERVERS"])).replace("/var/lib/kafka/orders-3", str(names["FOLDER"]))
+        program = line.replace("kfetch", f"{sys.executable} -m fastfetch", 1)
+        done = subprocess.run(program, shell=True, capture_output=True, text=True, cwd=ROOT, check=False)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+        assert done.stdout
 
 
 def test_damage_is_read_past_as_the_guide_says() -> None:
