@@ -61,6 +61,7 @@ class Consumer:
         self.config = ConsumerConfig.from_settings(config, **settings)
         self._pid = os.getpid()
         self._owner: dict[str, int] = {}
+        self._calling_back = False
         self._wakeup = False
         self._engine = Engine(self.config, seed=int.from_bytes(os.urandom(4), "big"))
         self._client = ClientThread(self._engine, name=f"fastfetch-{self.config.client_id}")
@@ -426,7 +427,7 @@ class Consumer:
         if limit is not None and limit < 1:
             raise UsageError(f"{what}: max_records must be 1 or more, not {limit}")
         engine, client = self._engine, self._client
-        out: HandOut | None = None
+        out = HandOut()
         # Whatever interrupts us before the caller has the list in hand, Ctrl-C above all, puts the records back. After the last
         # call in here CPython runs no signal handler before the caller's assignment is reached.
         try:
@@ -436,7 +437,7 @@ class Consumer:
                 while True:
                     with client.lock:
                         self._check()
-                        out = engine.take(limit, blocks)
+                        engine.take(limit, blocks, out)
                         if out.moves:
                             if engine.wants_pump:
                                 client.poke()
@@ -453,9 +454,8 @@ class Consumer:
                 taken = _Taken(out, as_records)
             return taken  # noqa: RET504, TRY300 - see above
         except BaseException:
-            if out is not None and out.moves:
-                with client.lock:
-                    engine.readahead.undo(out)
+            with client.lock:
+                engine.readahead.undo(out)
             raise
 
     def _peek(self) -> Any:
@@ -529,15 +529,19 @@ class Consumer:
     def _run_callbacks(self) -> None:
         """Tell the callers of commit_async, with no lock held."""
         finished = self._engine.commits.finished_async
-        while finished:
-            commit = finished.popleft()
-            if callable(commit.callback):
-                error: Exception | None = None
-                try:
-                    commit.pending.result()
-                except FastFetchError as failure:
-                    error = failure
-                commit.callback(commit.offsets, error)
+        self._calling_back = True  # its calls of this consumer are part of the present one
+        try:
+            while finished:
+                commit = finished.popleft()
+                if callable(commit.callback):
+                    error: Exception | None = None
+                    try:
+                        commit.pending.result()
+                    except FastFetchError as failure:
+                        error = failure
+                    commit.callback(commit.offsets, error)
+        finally:
+            self._calling_back = False
 
     def _last_commits(self, limit_ms: int, *, commit_positions: bool) -> None:
         """On closing: what is still under way, and the positions. Never raises; bounded by the limit."""
@@ -561,12 +565,11 @@ class Consumer:
 class _Call:
     """A public call: refuses a closed consumer, a forked child and a second thread. Calls of one thread may nest (callbacks)."""
 
-    __slots__ = ("_consumer", "_is_outermost", "_what")
+    __slots__ = ("_consumer", "_what")
 
     def __init__(self, consumer: Consumer, what: str) -> None:
         self._consumer = consumer
         self._what = what
-        self._is_outermost = False
 
     def __enter__(self) -> None:
         consumer, me = self._consumer, threading.get_ident()
@@ -574,14 +577,13 @@ class _Call:
             raise ClosedError(f"{self._what}: the consumer was closed")
         if os.getpid() != consumer._pid:
             raise UsageError(f"{self._what}: this consumer belongs to the process before the fork; make a new one in the child")
-        self._is_outermost = not consumer._owner
         if consumer._owner.setdefault("thread", me) != me:  # one step under the GIL: two threads can't both get it
             raise UsageError(
                 f"{self._what}: another thread is in a call of this consumer; only wakeup() and close() may be called meanwhile"
             )
 
     def __exit__(self, *error: object) -> None:
-        if self._is_outermost:
+        if not self._consumer._calling_back:
             self._consumer._owner.clear()
 
 

@@ -147,9 +147,9 @@ class Engine:
 
     # --- records --------------------------------------------------------------------------------------------------------
 
-    def take(self, limit: int | None = None, blocks: int | None = None) -> HandOut:
+    def take(self, limit: int | None = None, blocks: int | None = None, out: HandOut | None = None) -> HandOut:
         """Hand out buffered records: positions move. See `ReadAhead.take`."""
-        return self.readahead.take(limit, blocks)
+        return self.readahead.take(limit, blocks, out)
 
     @property
     def wants_pump(self) -> bool:
@@ -217,7 +217,6 @@ class Engine:
         """Counters since the start, and present sizes in bytes."""
         return {
             "records": self.readahead.records_handed_out,
-            "blocks": self.readahead.blocks_handed_out,
             "fetch_requests": self.fetcher.fetches,
             "fetch_bytes": self.fetcher.wire_bytes,
             "crc_checked_bytes": self.fetcher.crc_checked_bytes,

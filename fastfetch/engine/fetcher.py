@@ -333,6 +333,11 @@ class Fetcher:
         if state.ticket != job.ticket:
             self.dropped_answers += 1
             return
+        if state.buffer_end != job.start:
+            # A caller's seek was torn apart by an interrupt. A gap must not come of it, whatever happened.
+            self.dropped_answers += 1
+            state.halt(-1 if state.buffer_end is None else state.buffer_end)
+            return
         self.has_news = True
         if event.result is None:
             state.halt(job.start)

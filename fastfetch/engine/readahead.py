@@ -32,27 +32,26 @@ class Chunk:
 
 
 class Move:
-    """One step of a hand-out, with what it takes to go back."""
+    """One step of a hand-out, with what it takes to go back. Written down before the step is taken."""
 
-    __slots__ = ("block", "chunk", "chunk_ended", "epoch", "position", "row", "state", "ticket")
+    __slots__ = ("block", "chunk", "epoch", "position", "row", "state")
 
-    def __init__(self, state: PartitionState, chunk: Chunk, block: RecordBlock | None, chunk_ended: bool) -> None:
+    def __init__(self, state: PartitionState, chunk: Chunk, block: RecordBlock | None) -> None:
         self.state = state
-        self.ticket = state.ticket
         self.position = state.position
         self.epoch = state.leader_epoch
         self.chunk = chunk
         self.row = chunk.row
-        self.block = block  # left the chunk with this step
-        self.chunk_ended = chunk_ended
+        self.block = block  # leaves the chunk with this step
 
 
 class HandOut:
     """What one poll returns. `progressed`: some position moved, if only past batches without records."""
 
-    __slots__ = ("blocks", "moves")
+    __slots__ = ("blocks", "moves", "records")
 
     def __init__(self) -> None:
+        self.records = 0
         self.blocks: list[RecordBlock] = []
         self.moves: list[Move] = []
 
@@ -68,7 +67,6 @@ class ReadAhead:
         self.bytes = 0
         self.dropped_bytes = 0  # decoded in vain: seeks, unassigned partitions
         self.records_handed_out = 0
-        self.blocks_handed_out = 0
         # Partitions with something to hand out, longest unserved first. Paused ones are not in it.
         self._queue: dict[PartitionState, None] = {}
 
@@ -103,9 +101,12 @@ class ReadAhead:
         if state.chunks:
             self._queue.setdefault(state)
 
-    def take(self, limit: int | None = None, blocks: int | None = None) -> HandOut:
-        """Hand out at most `limit` records, or (None) one chunk of every partition; at most `blocks` blocks. Positions move."""
-        out = HandOut()
+    def take(self, limit: int | None = None, blocks: int | None = None, out: HandOut | None = None) -> HandOut:
+        """Hand out at most `limit` records, or (None) one chunk of every partition; at most `blocks` blocks. Positions move.
+
+        `out`, an empty one, lets a caller who may be interrupted in here, by a signal handler that raises, undo what was done.
+        """
+        out = HandOut() if out is None else out
         left = limit
         for _ in range(len(self._queue)):
             state = next(iter(self._queue))
@@ -113,31 +114,29 @@ class ReadAhead:
                 break
             left = self._take_from(state, out, left, None if blocks is None else blocks - len(out.blocks))
             self._turn(state)
-        for block in out.blocks:
-            self.records_handed_out += len(block)
-        self.blocks_handed_out += len(out.blocks)
+        out.records = sum(map(len, out.blocks))
+        self.records_handed_out += out.records
         return out
 
     def undo(self, out: HandOut) -> None:
-        """Put a hand-out back that did not reach the caller. Steps of partitions that have moved since stay as they are."""
+        """Put back a hand-out that did not reach the caller, wherever it was interrupted: a step may have been taken or not."""
         for move in reversed(out.moves):
-            state = move.state
-            if state.ticket != move.ticket or state.phase is not Phase.FETCHING:
-                continue
-            if move.chunk_ended:
-                state.chunks.appendleft(move.chunk)
-            if move.block is not None:
-                move.chunk.blocks.appendleft(move.block)
-                state.buffered_bytes += move.block.nbytes
-                self.bytes += move.block.nbytes
-            move.chunk.row = move.row
+            state, chunk, block = move.state, move.chunk, move.block
+            if state.phase is not Phase.FETCHING:
+                continue  # reset meanwhile: the broker no longer has the offsets after these
+            if not state.chunks or state.chunks[0] is not chunk:
+                state.chunks.appendleft(chunk)
+            if block is not None and (not chunk.blocks or chunk.blocks[0] is not block):
+                chunk.blocks.appendleft(block)
+                state.buffered_bytes += block.nbytes
+                self.bytes += block.nbytes
+            chunk.row = move.row
             state.position = move.position
             state.leader_epoch = move.epoch
             if not state.paused:
                 self._queue.setdefault(state)
-        for block in out.blocks:
-            self.records_handed_out -= len(block)
-        self.blocks_handed_out -= len(out.blocks)
+        self.records_handed_out -= out.records
+        out.records = 0
         out.moves.clear()
         out.blocks.clear()
 
@@ -172,17 +171,21 @@ class ReadAhead:
             return False
         self._take_from(state, HandOut(), 1, 1)
         self.records_handed_out += 1
-        self.blocks_handed_out += 1
         self._turn(state)
         return True
 
     # --- inside ---------------------------------------------------------------------------------------------------------
 
+    # CPython runs signal handlers after calls and at the ends of loops. What must not be torn apart by one that raises stands
+    # between two calls.
+
     def _turn(self, state: PartitionState) -> None:
         """To the end of the queue, or out of it."""
-        self._queue.pop(state, None)
-        if state.chunks:
-            self._queue[state] = None
+        queue = self._queue
+        if state in queue:
+            del queue[state]
+            if state.chunks:
+                queue[state] = None
 
     def _take_from(self, state: PartitionState, out: HandOut, left: int | None, blocks: int | None) -> int | None:
         """Up to the end of the first chunk. Returns what is left of the limit."""
@@ -194,29 +197,29 @@ class ReadAhead:
             rest = len(block) - chunk.row
             if left is not None and rest > left:
                 part = block[chunk.row : chunk.row + left]
-                out.moves.append(Move(state, chunk, None, False))
+                out.moves.append(Move(state, chunk, None))
                 out.blocks.append(part)
                 chunk.row += left
                 self._move(state, part)
                 return 0
             part = block[chunk.row :] if chunk.row else block
-            ended = len(chunk.blocks) == 1
-            out.moves.append(Move(state, chunk, block, ended))
+            size = block.nbytes
+            out.moves.append(Move(state, chunk, block))
             out.blocks.append(part)
-            chunk.blocks.popleft()
             chunk.row = 0
-            state.buffered_bytes -= block.nbytes
-            self.bytes -= block.nbytes
+            state.buffered_bytes -= size
+            self.bytes -= size
+            chunk.blocks.popleft()
             self._move(state, part)
             if left is not None:
                 left -= rest
             if blocks is not None:
                 blocks -= 1
-            if ended:
+            if not chunk.blocks:
                 self._end(state, chunk)
                 return left
         # Nothing but aborted, control or empty batches: no record, and yet the position goes past them.
-        out.moves.append(Move(state, chunk, None, True))
+        out.moves.append(Move(state, chunk, None))
         self._end(state, chunk)
         return left
 
@@ -226,6 +229,6 @@ class ReadAhead:
         state.leader_epoch = part.last_leader_epoch if part.last_leader_epoch >= 0 else None
 
     def _end(self, state: PartitionState, chunk: Chunk) -> None:
-        state.chunks.popleft()
         if state.position is not None and chunk.next_offset > state.position:
             state.position = chunk.next_offset
+        state.chunks.popleft()

@@ -93,6 +93,11 @@ class PartitionState:
         """May be asked for more records (back-off and leader aside)."""
         return self.fetch_offset >= 0 and not self.paused and self.error is None and self.phase is Phase.FETCHING
 
+    @property
+    def buffer_end(self) -> int | None:
+        """The offset after everything buffered."""
+        return self.chunks[-1].next_offset if self.chunks else self.position
+
     def fail(self, error: Exception, *, sticky: bool) -> None:
         """Keep an error for the next poll that has nothing to deliver. The first one counts until it is raised or cleared."""
         if self.error is None:

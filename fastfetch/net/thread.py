@@ -77,8 +77,8 @@ class ClientThread:
     def poke(self) -> None:
         """Something changed that the engine should look at. The lock is held by the caller."""
         if not self._poked:
-            self._poked = True
             self._wake()
+            self._poked = True  # after the fact: an interrupt in between must not leave a wake-up that was never sent
 
     def waiter(self) -> threading.Lock:
         """A lock that is released with the next news. Made with the lock held; acquire it, with a timeout, after letting go."""

@@ -1,0 +1,100 @@
+"""Settings: both spellings, Java's defaults, and messages that say what to write instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fastfetch.config import ConsumerConfig, parse_bootstrap_servers
+from fastfetch.errors import ConfigError
+
+SERVERS = "127.0.0.1:9092"
+
+
+def config(**settings: Any) -> ConsumerConfig:
+    return ConsumerConfig.from_settings(bootstrap_servers=SERVERS, **settings)
+
+
+def test_both_spellings_are_the_same() -> None:
+    dotted = ConsumerConfig.from_settings(
+        {"bootstrap.servers": SERVERS, "group.id": "g", "fetch.max.wait.ms": "100", "check.crcs": "false"}
+    )
+    assert dotted == config(group_id="g", fetch_max_wait_ms=100, check_crcs=False)
+    assert (dotted.fetch_max_wait_ms, dotted.check_crcs) == (100, False)
+
+
+def test_defaults_are_those_of_the_java_consumer_but_for_the_written_ones() -> None:
+    java = {
+        "group_id": None, "auto_offset_reset": "latest", "enable_auto_commit": True, "auto_commit_interval_ms": 5000,
+        "isolation_level": "read_uncommitted", "check_crcs": True, "fetch_min_bytes": 1, "fetch_max_bytes": 52428800,
+        "fetch_max_wait_ms": 500, "max_partition_fetch_bytes": 1048576, "max_poll_records": 500, "metadata_max_age_ms": 300000,
+        "request_timeout_ms": 30000, "default_api_timeout_ms": 60000, "retry_backoff_ms": 100, "retry_backoff_max_ms": 1000,
+        "reconnect_backoff_ms": 50, "reconnect_backoff_max_ms": 1000, "socket_connection_setup_timeout_ms": 10000,
+        "connections_max_idle_ms": 540000, "send_buffer_bytes": 131072, "security_protocol": "PLAINTEXT",
+    }  # fmt: skip
+    ours = config()
+    assert {name: getattr(ours, name) for name in java} == java
+    assert not ours.allow_auto_create_topics, "reading creates nothing"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"bootstrap_server": SERVERS}, r"unknown setting 'bootstrap_server'. Did you mean bootstrap_servers\?"),
+        ({"bootstrap.server": SERVERS}, r"Did you mean bootstrap.servers\?"),
+        ({"max_poll_record": 5}, r"Did you mean max_poll_records\?"),
+        ({"xyzzy": 5}, "unknown setting 'xyzzy'; the known ones are"),
+        ({}, "bootstrap_servers is missing"),
+        ({"bootstrap_servers": SERVERS, "bootstrap.servers": SERVERS}, "given twice"),
+        ({"session_timeout_ms": 5}, "group membership"),
+        ({"ssl_cafile": "x"}, "TLS and SASL"),
+        ({"bootstrap_servers": SERVERS, "security_protocol": "SSL"}, "only PLAINTEXT"),
+        ({"bootstrap_servers": SERVERS, "security_protocol": "ssl?"}, "security_protocol must be PLAINTEXT"),
+        ({"bootstrap_servers": SERVERS, "auto_offset_reset": "smallest"}, "earliest, latest or none; got 'smallest'"),
+        ({"bootstrap_servers": SERVERS, "auto_offset_reset": "earlist"}, r"Did you mean earliest\?"),
+        ({"bootstrap_servers": SERVERS, "auto_offset_reset": "by_duration:PT1H"}, "KIP-1106"),
+        ({"bootstrap_servers": SERVERS, "isolation_level": 1}, "read_uncommitted or read_committed"),
+        ({"bootstrap_servers": SERVERS, "max_poll_records": 0}, "max_poll_records must be from 1 to 2147483647; got 0"),
+        ({"bootstrap_servers": SERVERS, "max_poll_records": "many"}, "whole number"),
+        ({"bootstrap_servers": SERVERS, "max_poll_records": 1.5}, "whole number"),
+        ({"bootstrap_servers": SERVERS, "max_poll_records": True}, "whole number"),
+        ({"bootstrap_servers": SERVERS, "receive_buffer_bytes": 0}, "or -1; got 0"),
+        ({"bootstrap_servers": SERVERS, "check_crcs": "yes"}, "True or False"),
+        ({"bootstrap_servers": SERVERS, "group_id": " "}, "must not be blank"),
+        ({"bootstrap_servers": SERVERS, "client_id": "x" * 40_000}, "32767"),
+        ({"bootstrap_servers": SERVERS, "fetch_max_wait_ms": 45_000}, r"smaller than request_timeout_ms \(30000\).*got 45000"),
+        ({"bootstrap_servers": SERVERS, "retry_backoff_ms": 50, "retry_backoff_max_ms": 10}, "must not be larger"),
+    ],
+)
+def test_a_message_says_what_where_and_what_next(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        ConsumerConfig.from_settings(given)
+
+
+def test_a_config_error_is_a_value_error_too() -> None:
+    assert issubclass(ConfigError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("text", "servers"),
+    [
+        ("a:1", (("a", 1),)),
+        (" a:1 , b:2,", (("a", 1), ("b", 2))),
+        (["a:1", "b:2", "a:1"], (("a", 1), ("b", 2))),
+        ("[::1]:9092", (("::1", 9092),)),
+    ],
+)
+def test_bootstrap_servers(text: Any, servers: tuple[tuple[str, int], ...]) -> None:
+    assert parse_bootstrap_servers(text) == servers
+
+
+@pytest.mark.parametrize("text", ["", ",", "a", "a:", ":1", "a:0", "a:70000", "a:b", "::1:9092", "a:١", 5, [5], None])
+def test_bootstrap_servers_that_are_none(text: Any) -> None:
+    with pytest.raises(ConfigError, match="bootstrap_servers"):
+        parse_bootstrap_servers(text)
+
+
+def test_a_frame_limit_holds_what_a_fetch_may_bring() -> None:
+    assert config().max_frame_bytes == 100_000_000
+    assert config(fetch_max_bytes=200_000_000, max_partition_fetch_bytes=50_000_000).max_frame_bytes > 250_000_000
