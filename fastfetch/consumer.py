@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from fastfetch.config import ConsumerConfig
+from fastfetch.engine.arguments import Partitions, as_integer, as_offset, as_partition, as_partitions, flattened
 from fastfetch.engine.client import Engine
 from fastfetch.engine.commits import Commit
 from fastfetch.engine.pending import Pending
@@ -33,7 +34,6 @@ __all__ = ["Consumer"]
 log = logging.getLogger("fastfetch.consumer")
 
 T = TypeVar("T")
-Partitions = TopicPartition | Iterable[TopicPartition]
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 CommitCallback = Callable[[dict[TopicPartition, OffsetAndMetadata], Exception | None], object]
 
@@ -78,7 +78,7 @@ class Consumer:
         With a group_id a new partition starts at its committed offset, else where auto_offset_reset says. Raises UsageError after
         subscribe().
         """
-        wanted = _partitions(partitions, "assign")
+        wanted = as_partitions(partitions, "assign")
         with self._call("assign"), self._client.lock:
             self._engine.assign(wanted)
             self._client.poke()
@@ -120,13 +120,13 @@ class Consumer:
     def pause(self, *partitions: Partitions) -> None:
         """Deliver nothing of these partitions until resume(). What is buffered stays. Raises UsageError, changing nothing, if
         one is not assigned."""
-        wanted = _flat(partitions, "pause")
+        wanted = flattened(partitions, "pause")
         with self._call("pause"), self._client.lock:
             self._engine.pause(wanted)
 
     def resume(self, *partitions: Partitions) -> None:
         """Go on with paused partitions, at the record after the last delivered one."""
-        wanted = _flat(partitions, "resume")
+        wanted = flattened(partitions, "resume")
         with self._call("resume"), self._client.lock:
             self._engine.resume(wanted)
             self._client.poke()
@@ -147,7 +147,7 @@ class Consumer:
         """
         limit = self.config.max_poll_records if max_records is None else max_records
         out = self._hand_out("poll", timeout_ms, limit, None, as_records=True)
-        return out.records
+        return out.by_partition
 
     def poll_blocks(self, timeout_ms: int = 0, max_records: int | None = None) -> list[RecordBlock]:
         """Blocks of columns. Without `max_records`, and unless max_poll_records was set, whole blocks: one response's worth of
@@ -195,8 +195,8 @@ class Consumer:
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Deliver `offset` next. It is not looked up: one that doesn't exist is dealt with by auto_offset_reset when it is
         fetched."""
-        [tp] = _partitions(partition, "seek")
-        where = _offset(tp, offset, "seek")
+        [tp] = as_partitions(partition, "seek")
+        where = as_offset(tp, offset, "seek")
         with self._call("seek"), self._client.lock:
             self._engine.seek(tp, where.offset, where.leader_epoch)
             self._client.poke()
@@ -210,7 +210,7 @@ class Consumer:
         self._seek_to("seek_to_end", partitions, LATEST)
 
     def _seek_to(self, what: str, partitions: tuple[Partitions, ...], where: int) -> None:
-        wanted = _flat(partitions, what)
+        wanted = flattened(partitions, what)
         with self._call(what), self._client.lock:
             self._engine.seek_to(wanted or self._engine.subscription.partitions(), where, what)
             self._client.poke()
@@ -218,7 +218,7 @@ class Consumer:
     def skip(self, partition: TopicPartition) -> int:
         """Go past a bad batch that poll() raised, to the next offset that can be trusted, which is returned. UsageError if none
         can."""
-        [tp] = _partitions(partition, "skip")
+        [tp] = as_partitions(partition, "skip")
         with self._call("skip"), self._client.lock:
             self._client.poke()
             return self._engine.skip(tp)
@@ -226,7 +226,7 @@ class Consumer:
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """The next offset that will be delivered. Waits while it is being looked up. Raises TimeoutError, or what the look-up
         met."""
-        [tp] = _partitions(partition, "position")
+        [tp] = as_partitions(partition, "position")
 
         def found() -> int | None:
             state = self._engine.subscription.get(tp, "position")
@@ -242,7 +242,7 @@ class Consumer:
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """Records between the position and the end as of the last fetch; None where either is not known yet."""
-        [tp] = _partitions(partition, "current_lag")
+        [tp] = as_partitions(partition, "current_lag")
         with self._call("current_lag"), self._client.lock:
             return self._engine.lag(tp)
 
@@ -269,7 +269,7 @@ class Consumer:
 
     def committed(self, partitions: Partitions, timeout_ms: int | None = None) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, None where nothing is. A failed look-up raises; it is never "nothing"."""
-        wanted = _partitions(partitions, "committed")
+        wanted = as_partitions(partitions, "committed")
         self._need_group("committed")
         with self._call("committed"):
             return self._ask(lambda: self._engine.read_committed_offsets(wanted), timeout_ms, "the committed offsets")
@@ -286,7 +286,7 @@ class Consumer:
         return self._offsets_at("end_offsets", partitions, LATEST, timeout_ms)
 
     def _offsets_at(self, what: str, partitions: Partitions, timestamp: int, timeout_ms: int | None) -> dict[TopicPartition, int]:
-        wanted = _partitions(partitions, what)
+        wanted = as_partitions(partitions, what)
         with self._call(what):
             found = self._ask(
                 lambda: self._engine.offsets_at(dict.fromkeys(wanted, timestamp)), timeout_ms, what.replace("_", " ")
@@ -299,9 +299,10 @@ class Consumer:
         """The first offset whose timestamp is not below the given one (ms since 1970); None where there is no such record."""
         wanted: dict[TopicPartition, int] = {}
         for tp, timestamp in timestamps.items():
-            if isinstance(timestamp, bool) or not isinstance(timestamp, int) or timestamp < 0:
+            when = as_integer(timestamp, 2**63)
+            if when is None:
                 raise UsageError(f"offsets_for_times: the timestamp of {tp} must be milliseconds since 1970, not {timestamp!r}")
-            wanted[_partition(tp, "offsets_for_times")] = timestamp
+            wanted[as_partition(tp, "offsets_for_times")] = when
         with self._call("offsets_for_times"):
             found = self._ask(lambda: self._engine.offsets_at(wanted), timeout_ms, "offsets for times")
         return {tp: found[tp] for tp in wanted}
@@ -423,7 +424,7 @@ class Consumer:
 
     # --- inside: records ------------------------------------------------------------------------------------------------
 
-    def _hand_out(self, what: str, timeout_ms: int, limit: int | None, blocks: int | None, *, as_records: bool) -> _Taken:
+    def _hand_out(self, what: str, timeout_ms: int, limit: int | None, blocks: int | None, *, as_records: bool) -> HandOut:
         if limit is not None and limit < 1:
             raise UsageError(f"{what}: max_records must be 1 or more, not {limit}")
         engine, client = self._engine, self._client
@@ -451,8 +452,9 @@ class Consumer:
                     if not waiter.acquire(True, left):
                         with client.lock:
                             client.forget(waiter)
-                taken = _Taken(out, as_records)
-            return taken  # noqa: RET504, TRY300 - see above
+                if as_records:
+                    out.make_records()
+            return out  # noqa: TRY300 - see above
         except BaseException:
             with client.lock:
                 engine.readahead.undo(out)
@@ -516,7 +518,7 @@ class Consumer:
         self, what: str, offsets: Offsets | None, timeout_ms: int | None, callback: CommitCallback | None, *, is_async: bool
     ) -> Commit:
         self._need_group(what)
-        given = None if offsets is None else {_partition(tp, what): _offset(tp, at, what) for tp, at in offsets.items()}
+        given = None if offsets is None else {as_partition(tp, what): as_offset(tp, at, what) for tp, at in offsets.items()}
         limit = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         with self._client.lock:
             # A snapshot: what later polls hand out is not in it.
@@ -585,53 +587,6 @@ class _Call:
     def __exit__(self, *error: object) -> None:
         if not self._consumer._calling_back:
             self._consumer._owner.clear()
-
-
-class _Taken:
-    """A hand-out in the form the caller asked for."""
-
-    __slots__ = ("blocks", "progressed", "records")
-
-    def __init__(self, out: HandOut, as_records: bool) -> None:
-        self.blocks = out.blocks
-        self.progressed = out.progressed
-        self.records: dict[TopicPartition, list[Record]] = {}
-        if as_records:
-            for block in out.blocks:
-                tp = TopicPartition(block.topic, block.partition)
-                if tp in self.records:
-                    self.records[tp] += block.records()
-                else:
-                    self.records[tp] = block.records()
-
-
-def _partition(tp: object, what: str) -> TopicPartition:
-    if isinstance(tp, tuple) and len(tp) == 2:
-        topic, partition = tp
-        if isinstance(topic, str) and topic and type(partition) is int and 0 <= partition < 2**31:
-            return tp if isinstance(tp, TopicPartition) else TopicPartition(topic, partition)
-    raise UsageError(f"{what}: {tp!r} is no partition; write TopicPartition('orders', 0)")
-
-
-def _partitions(given: Any, what: str) -> list[TopicPartition]:
-    """One partition, or any number of them, without doubles."""
-    if isinstance(given, TopicPartition):
-        given = [given]
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise UsageError(f"{what}: give a list of TopicPartition, not {given!r}")
-    return list(dict.fromkeys(_partition(tp, what) for tp in given))
-
-
-def _flat(given: tuple[Partitions, ...], what: str) -> list[TopicPartition]:
-    """`f(tp, tp)` and `f([tp, tp])` are the same."""
-    return [tp for each in given for tp in _partitions(each, what)]
-
-
-def _offset(tp: TopicPartition, given: object, what: str) -> OffsetAndMetadata:
-    at = OffsetAndMetadata(given) if type(given) is int else given
-    if not isinstance(at, OffsetAndMetadata) or type(at.offset) is not int or not 0 <= at.offset < 2**63:
-        raise UsageError(f"{what}: the offset of {tp} must be a whole number from 0, or an OffsetAndMetadata; got {given!r}")
-    return at
 
 
 def _log_failure(offsets: dict[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:

@@ -401,6 +401,16 @@ def test_a_partition_that_is_not_assigned_is_named(broker: Broker, call: Callabl
         assert len(read(consumer, 100)[P0]) == 100
 
 
+def test_numbers_out_of_columns_are_numbers(broker: Broker) -> None:
+    with consumer_of(broker, P0, group_id="g", enable_auto_commit=False) as consumer:
+        [block] = consumer.poll_blocks(timeout_ms=2000)
+        consumer.seek(P0, block.offsets[50])
+        consumer.commit({P0: block.offsets[-1] + 1})
+        consumer.assign([TopicPartition("orders", block.offsets[1])])  # type: ignore[arg-type]
+        assert consumer.assignment() == {P1}
+    assert broker.committed("g")[P0].offset == 100
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [

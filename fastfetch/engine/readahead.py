@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections import deque
 
 from fastfetch.engine.subscription import PartitionState, Phase
-from fastfetch.records import RecordBlock
+from fastfetch.records import Record, RecordBlock
+from fastfetch.types import TopicPartition
 
 __all__ = ["Chunk", "HandOut", "ReadAhead"]
 
@@ -48,16 +49,26 @@ class Move:
 class HandOut:
     """What one poll returns. `progressed`: some position moved, if only past batches without records."""
 
-    __slots__ = ("blocks", "moves", "records")
+    __slots__ = ("blocks", "by_partition", "moves", "records")
 
     def __init__(self) -> None:
         self.records = 0
         self.blocks: list[RecordBlock] = []
+        self.by_partition: dict[TopicPartition, list[Record]] = {}
         self.moves: list[Move] = []
 
     @property
     def progressed(self) -> bool:
         return bool(self.moves)
+
+    def make_records(self) -> None:
+        """Fill `by_partition`."""
+        for block in self.blocks:
+            tp = TopicPartition(block.topic, block.partition)
+            if tp in self.by_partition:
+                self.by_partition[tp] += block.records()
+            else:
+                self.by_partition[tp] = block.records()
 
 
 class ReadAhead:
