@@ -229,8 +229,8 @@ class Server:
             listener.connections[number] = sock
         name = f"fastfetch-broker-{listener.node.id}-{number}"
         thread = threading.Thread(target=self._run, args=(listener, number, sock), name=name, daemon=True)
+        thread.start()  # before stop() can see it: a thread that was not started can't be joined
         listener.threads = [t for t in listener.threads if t.is_alive()] + [thread]
-        thread.start()
 
     def _run(self, listener: _Listener, number: int, sock: socket.socket) -> None:
         try:
