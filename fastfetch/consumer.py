@@ -32,6 +32,8 @@ from fastfetch.types import OffsetAndMetadata, OffsetAndTimestamp, RebalanceList
 __all__ = ["Consumer"]
 
 log = logging.getLogger("fastfetch.consumer")
+# A library is silent until its user sets logging up.
+logging.getLogger("fastfetch").addHandler(logging.NullHandler())
 
 T = TypeVar("T")
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]

@@ -22,6 +22,7 @@ from fastfetch.errors import (
     CommitFailedError,
     ConnectionFailedError,
     CrcMismatchError,
+    FastFetchError,
     OffsetOutOfRangeError,
     UnknownTopicError,
     UsageError,
@@ -710,6 +711,36 @@ def test_close_is_bounded_when_the_coordinator_is_silent(broker: Broker) -> None
     read(consumer, 100)
     broker.on("OffsetCommit", delay(20), times=None)
     timed(lambda: consumer.close(timeout_ms=300), 0.4)
+
+
+def test_the_end_of_the_background_thread_is_told_to_the_caller(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = consumer_of(broker, P0)
+    try:
+        read(consumer, 100)
+
+        def broken(now_ms: int) -> None:
+            raise RuntimeError("planted")
+
+        monkeypatch.setattr(consumer._engine, "pump", broken)
+        begun = time.monotonic()
+        assert "planted" in read_until(FastFetchError, consumer)[1]
+        assert time.monotonic() - begun < 5
+    finally:
+        consumer.close()
+
+
+def test_nothing_is_printed_and_no_record_bytes_are_logged(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    secret = encode_batch([b"do-not-log-me"] * 5)
+    bad = bytearray(secret)
+    bad[-40] ^= 1
+    broker.append("orders", 0, bytes(bad))
+    caplog.set_level("DEBUG", "fastfetch")
+    with consumer_of(broker, P0) as consumer:
+        said = read_until(CrcMismatchError, consumer)[1]
+        broker.disconnect()
+        read_until(CrcMismatchError, consumer)
+    assert caplog.records
+    assert "do-not-log-me" not in caplog.text + said
 
 
 def test_metrics(broker: Broker) -> None:

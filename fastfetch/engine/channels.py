@@ -120,10 +120,6 @@ class Channel:
         self.versions: dict[int, tuple[int, int]] = {}
         self.calls: deque[Call] = deque()
 
-    @property
-    def is_ready(self) -> bool:
-        return self.state is State.READY
-
 
 class Channels:
     """All connections of a client. `actions` is the engine's out-box."""

@@ -172,11 +172,6 @@ class Engine:
                     trouble.times = 0
             raise error
 
-    def has_fault(self, tp: TopicPartition) -> Exception | None:
-        """The error that keeps a partition from having a position."""
-        state = self.subscription.find(tp)
-        return None if state is None or state.position is not None else state.error
-
     # --- questions ------------------------------------------------------------------------------------------------------
 
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> Pending[Found]:
@@ -222,6 +217,7 @@ class Engine:
             "crc_checked_bytes": self.fetcher.crc_checked_bytes,
             "fetch_latency_ms": round(self.fetcher.latency_ms, 3),
             "dropped_answers": self.fetcher.dropped_answers,
+            "dropped_bytes": self.readahead.dropped_bytes,
             "buffered_bytes": self.readahead.bytes,
             "budget_bytes": self.fetcher.used_bytes,
             "requests": self.channels.requests,

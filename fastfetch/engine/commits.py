@@ -112,7 +112,6 @@ class Commits:
         self._read_next_ms = 0
         self.finished_async: deque[Commit] = deque()  # settled, in call order; their callbacks are run by the caller's thread
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}  # what the coordinator has acknowledged to this client
-        self.requests = 0
 
     # --- asking ---------------------------------------------------------------------------------------------------------
 
@@ -199,7 +198,6 @@ class Commits:
             self._find_again(now_ms)
 
         self._finding = True
-        self.requests += 1
         self._channels.send(channel, tables.FIND_COORDINATOR, version, body, now_ms, on_answer=answered, on_failure=failed)
 
     def _found(self, found: Any, now_ms: int) -> None:
@@ -288,7 +286,6 @@ class Commits:
             self._forget(str(error), now_ms)
 
         self._reading_in_flight = True
-        self.requests += 1
         self._channels.send(channel, tables.OFFSET_FETCH, version, body, now_ms, on_answer=answered, on_failure=failed)
 
     def _was_read(self, group: Any, asked: set[TopicPartition], waiting: dict[PartitionState, int], now_ms: int) -> None:
@@ -409,7 +406,6 @@ class Commits:
             self._commit_again(commit, error, now_ms)
 
         commit.in_flight = True
-        self.requests += 1
         self._channels.send(channel, tables.OFFSET_COMMIT, version, body, now_ms, on_answer=answered, on_failure=failed)
 
     def _was_committed(self, commit: Commit, body: Any, now_ms: int) -> None:

@@ -62,7 +62,6 @@ class Cluster:
     cluster_id: str | None = None
     brokers: dict[int, tuple[str, int]] = field(default_factory=dict)
     topics: dict[str, Topic] = field(default_factory=dict)
-    names_by_id: dict[bytes, str] = field(default_factory=dict)
     troubles: dict[str, Trouble] = field(default_factory=dict)
     version: int = 0
 
@@ -117,7 +116,6 @@ class Cluster:
         old = self.topics.get(name)
         recreated = old is not None and old.topic_id is not None and topic_id is not None and old.topic_id != topic_id
         if old is not None and recreated:
-            self.names_by_id.pop(old.topic_id or b"", None)
             old = None
         partitions: dict[int, Partition] = {}
         for part in entry["partitions"]:
@@ -133,8 +131,6 @@ class Cluster:
             else:
                 partitions[index] = Partition(leader, epoch)
         self.topics[name] = Topic(name, topic_id, entry["is_internal"], partitions)
-        if topic_id is not None:
-            self.names_by_id[topic_id] = name
         return recreated
 
 

@@ -87,7 +87,6 @@ class OffsetLookups:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, seed)
         self._lookups: list[Lookup] = []
         self._resets: dict[PartitionState, Lookup] = {}
-        self.requests = 0
 
     def query(self, timestamps: dict[TopicPartition, int]) -> Pending[Found]:
         """The offset at each timestamp: LATEST, EARLIEST, or the first record not older than a number of ms since 1970 (else
@@ -145,7 +144,7 @@ class OffsetLookups:
                 to = EARLIEST if policy == "earliest" else LATEST
             lookup = self._resets[state] = Lookup(state.tp, to, None, state)
             self._lookups.append(lookup)
-        if len(self._resets) > 2 * len(self._subscription) + 16:
+        if len(self._resets) > 2 * len(self._subscription.unsettled) + 16:
             self._resets = {state: lookup for state, lookup in self._resets.items() if lookup.is_wanted}
 
     # --- asking ---------------------------------------------------------------------------------------------------------
@@ -193,7 +192,6 @@ class OffsetLookups:
             for lookup in batch.values():
                 self._again(lookup, now_ms)
 
-        self.requests += 1
         self._channels.send(channel, tables.LIST_OFFSETS, version, body, now_ms, on_answer=answered, on_failure=failed)
         if len(batch) < len(lookups):
             self._send(node_id, [lookup for lookup in lookups if not lookup.in_flight], now_ms)

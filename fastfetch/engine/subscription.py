@@ -221,9 +221,6 @@ class SubscriptionState:
     def __iter__(self) -> Iterator[PartitionState]:
         return iter(self._states.values())
 
-    def __len__(self) -> int:
-        return len(self._states)
-
     def partitions(self) -> set[TopicPartition]:
         return set(self._states)
 
