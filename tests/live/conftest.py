@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.live)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """All live tests are skipped for one reason at one place, so that the summary says it once and counts them."""
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple) and HERE in item.path.parents:
+        report.longrepr = (str(Path(__file__)), 1, report.longrepr[2])
+    return report
 
 
 @pytest.fixture(scope="session")
