@@ -522,6 +522,8 @@ class Consumer:
         self._need_group(what)
         given = None if offsets is None else {as_partition(tp, what): as_offset(tp, at, what) for tp, at in offsets.items()}
         limit = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        if not is_async:
+            limit += STEP_MS  # whoever waits gives up first, with a TimeoutError, and that withdraws it
         with self._client.lock:
             # A snapshot: what later polls hand out is not in it.
             chosen = self._engine.subscription.positions() if given is None else given

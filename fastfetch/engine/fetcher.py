@@ -1,8 +1,10 @@
 """Fetching: who is asked for what, what becomes of the answers.
 
-One request is in flight per broker. The next one leaves as soon as the answer is here, before it is decoded: batch headers
-promise where it ends (`promised_next_offset`). `decode` has the last word; if it ends elsewhere, what was asked for on the
-promise is dropped.
+One request is in flight per broker, or two: while one waits for news (up to fetch_max_wait_ms), partitions that were sought,
+resumed or assigned meanwhile get a second one on a connection of its own, for as long as it brings records.
+
+The next request leaves as soon as the answer is here, before it is decoded: batch headers promise where it ends
+(`promised_next_offset`). `decode` has the last word; if it ends elsewhere, what was asked for on the promise is dropped.
 
 Memory: buffered, being decoded and asked for together stay within `max_buffered_bytes`. An answer is asked for with a size such
 that it fits in after inflating, guessed from what earlier answers inflated to. Only when nothing at all is there to hand out may
@@ -65,12 +67,17 @@ class Asked:
 class Flight:
     """A fetch on its way. `reserved` is what its answer may cost of the budget."""
 
-    __slots__ = ("asked", "node_id", "reserved")
+    __slots__ = ("asked", "lane", "node_id", "reserved")
 
-    def __init__(self, node_id: int, reserved: int) -> None:
+    def __init__(self, node_id: int, lane: Lane, reserved: int) -> None:
         self.node_id = node_id
+        self.lane = lane
         self.reserved = reserved
         self.asked: dict[tuple[str | bytes, int], Asked] = {}
+
+    def covered(self) -> set[PartitionState]:
+        """Partitions whose next records this will bring."""
+        return {a.state for a in self.asked.values() if a.ticket == a.state.ticket and a.offset == a.state.fetch_offset}
 
 
 class Fetcher:
@@ -101,7 +108,7 @@ class Fetcher:
         # Partitions by leader, in the order of the next request: the broker fills an answer in that order (KIP-74), so whoever
         # was served goes to the end.
         self._by_node: dict[int, dict[PartitionState, None]] = {}
-        self._flights: dict[int, Flight] = {}
+        self._flights: dict[tuple[int, Lane], Flight] = {}
         self._reserved = 0
         self._decoding = 0  # bytes that responses with the decoder are expected to take
         self._inflation = 4.0  # bytes of blocks per byte on the wire, a moving average
@@ -133,23 +140,31 @@ class Fetcher:
             self._group()
             self._grouped_at = version
         self.is_starved = False
+        has_moved, self._subscription.has_moved = self._subscription.has_moved, False
         for node_id, states in self._by_node.items():
-            if node_id in self._flights:
+            main, side = self._flights.get((node_id, Lane.DATA)), self._flights.get((node_id, Lane.SIDE))
+            if main is None:
+                lane, covered = Lane.DATA, side.covered() if side is not None else set()
+            elif has_moved and side is None:
+                lane, covered = Lane.SIDE, main.covered()
+            else:
                 continue
             retry = self._node_retry_ms.get(node_id, 0)
             if retry > now_ms:
                 self._timer.at(retry)
                 continue
-            wanted = [state for state in states if state.is_fetchable and self._is_due(state, now_ms)]
+            wanted = [s for s in states if s.is_fetchable and s not in covered and self._is_due(s, now_ms)]
             if not wanted:
                 continue
             size, cost = self._size(wanted)
             if self.used_bytes + cost > self._config.max_buffered_bytes and (self._readahead.has_records or self._decoding):
                 self.is_starved = True
+                self._subscription.has_moved |= has_moved  # not forgotten for want of room,
                 continue
-            channel = self._channels.ready(node_id, Lane.DATA, now_ms)
+            channel = self._channels.ready(node_id, lane, now_ms)
             if channel is None:
-                if self._channels.is_down(node_id, Lane.DATA):
+                self._subscription.has_moved |= has_moved  # or of a connection
+                if self._channels.is_down(node_id, lane):
                     self._metadata.request_update()  # does it still lead?
                 continue
             self._send(channel, wanted, size, cost, now_ms)
@@ -205,7 +220,7 @@ class Fetcher:
                 state.fail(error, sticky=False)
             self.has_news = True
             return
-        flight = Flight(channel.node.node_id, cost)
+        flight = Flight(channel.node.node_id, channel.lane, cost)
         entries: list[dict[str, Any]] = []
         last: str | None = None
         for state in wanted:
@@ -245,7 +260,7 @@ class Fetcher:
         def failed(error: FastFetchError, now_ms: int) -> None:
             self._land(flight)
 
-        self._flights[flight.node_id] = flight
+        self._flights[flight.node_id, flight.lane] = flight
         self._reserved += cost
         self.fetches += 1
         call = self._channels.send(
@@ -255,8 +270,8 @@ class Fetcher:
     # --- answers --------------------------------------------------------------------------------------------------------
 
     def _land(self, flight: Flight) -> None:
-        if self._flights.get(flight.node_id) is flight:
-            del self._flights[flight.node_id]
+        if self._flights.get((flight.node_id, flight.lane)) is flight:
+            del self._flights[flight.node_id, flight.lane]
         self._reserved -= flight.reserved
 
     def _answered(self, flight: Flight, response: FetchResponse, now_ms: int) -> None:
@@ -286,6 +301,8 @@ class Fetcher:
                 self._refused(state, part.error_code, flight.node_id, now_ms)
             elif part.records is not None and len(part.records) > 0:
                 self._accept(state, part, flight.node_id)
+                if flight.lane is Lane.SIDE:
+                    self._subscription.has_moved = True  # goes on beside the one that waits
             else:
                 self._note_log(state, part)
                 state.attempts = 0

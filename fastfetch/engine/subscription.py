@@ -151,6 +151,7 @@ class SubscriptionState:
         self.mode = Mode.NONE
         self.version = 0
         self.unsettled: dict[PartitionState, None] = {}
+        self.has_moved = False  # a partition may be fetched that could not be, or elsewhere; the fetcher clears it
         self._states: dict[TopicPartition, PartitionState] = {}
         self._topics: frozenset[str] = frozenset()
         self._has_group = has_group
@@ -258,6 +259,7 @@ class SubscriptionState:
         self._drop_buffer(state)
         state.move_to(offset, leader_epoch)
         self.unsettled.pop(state, None)
+        self.has_moved = True
 
     def request_reset(self, state: PartitionState, reset_to: int | None) -> None:
         """Look the position up at EARLIEST, at LATEST, or by the policy (None)."""
@@ -271,6 +273,7 @@ class SubscriptionState:
             return False
         state.move_to(offset, leader_epoch)
         self.unsettled.pop(state, None)
+        self.has_moved = True
         return True
 
     def pause(self, state: PartitionState) -> None:
@@ -279,3 +282,5 @@ class SubscriptionState:
 
     def resume(self, state: PartitionState) -> None:
         state.paused = False
+        if not state.chunks:  # else there is enough to deliver first
+            self.has_moved = True

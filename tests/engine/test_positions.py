@@ -86,6 +86,28 @@ def test_seek_while_a_fetch_is_in_flight() -> None:
     assert s.position() == 500
 
 
+def test_a_seek_does_not_wait_for_a_fetch_that_waits_for_news() -> None:
+    s = Script(2, max_buffered_bytes=64 << 20)
+    s.started(0, 1)
+    waiting = s.expect("Fetch")
+    s.engine.seek(P0, 500)
+    s.run()
+    beside = s.expect("Fetch", when=lambda asked: asked is not waiting)
+    assert beside.conn != waiting.conn
+    assert set(beside.partitions()) == {P0}, "the other one is being asked about"
+    s.fetched(beside, {0: batch(500)})
+    beside = s.expect("Fetch", when=lambda asked: asked is not waiting)
+    assert offset(beside) == 510, "and it goes on while there are records"
+    s.fetched(waiting, {0: batch(0), 1: batch(0)})
+    main = s.expect("Fetch", when=lambda asked: asked is not beside)
+    assert set(main.partitions()) == {P1}, "no record is asked for twice"
+    s.fetched(beside, {0: None})
+    assert [asked for asked in s.asked if asked.api.name == "Fetch"] == [main], "nothing new: one request a broker is enough"
+    s.fetched(main, {1: None})
+    assert set(s.expect("Fetch").partitions()) == {P0, P1}
+    assert sorted(s.take()) == [(0, o) for o in range(500, 510)] + [(1, o) for o in range(10)]
+
+
 def test_seek_between_arrival_and_decoding() -> None:
     s = Script()
     s.started()
