@@ -268,6 +268,21 @@ def test_questions_about_offsets(broker: Broker) -> None:
         assert not [r for r in broker.requests("Metadata") if r.body["allow_auto_topic_creation"]]
 
 
+@pytest.mark.parametrize("question", ["end_offsets", "offsets_for_times", "partitions_for", "topics"])
+def test_a_question_to_an_idle_consumer_is_answered_at_once(broker: Broker, question: str) -> None:
+    """Its metadata is fresh and about nothing: the topic has to be asked about now, not when the metadata is due again."""
+    with consumer_of(broker) as consumer:
+        broker.wait_for("Metadata", 1)
+        time.sleep(0.2)
+        answer = {
+            "end_offsets": lambda: consumer.end_offsets([P0], timeout_ms=5_000)[P0],
+            "offsets_for_times": lambda: consumer.offsets_for_times({P0: 1001}, timeout_ms=5_000)[P0].offset,  # type: ignore[union-attr]
+            "partitions_for": lambda: consumer.partitions_for("orders", timeout_ms=5_000),
+            "topics": lambda: consumer.topics(timeout_ms=5_000),
+        }[question]()
+        assert answer == {"end_offsets": 100, "offsets_for_times": 1, "partitions_for": {0, 1, 2}, "topics": {"orders"}}[question]
+
+
 def test_committed_offsets_are_where_the_next_consumer_starts(broker: Broker) -> None:
     with consumer_of(broker, P0, P1, group_id="g", enable_auto_commit=False) as consumer:
         consumer.poll(timeout_ms=2000, max_records=30)

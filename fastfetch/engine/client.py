@@ -82,10 +82,11 @@ class Engine:
         self.channels.tick(now_ms)
         if self.cluster.troubles or self.subscription.unsettled:
             self._report_unknown_partitions()
-        self.metadata.pump(now_ms)
         self.lookups.pump(now_ms)
         self.commits.pump(now_ms)
         self.fetcher.pump(now_ms)
+        # Last: the others find out here that a leader is not known, and nothing else might happen for minutes.
+        self.metadata.pump(now_ms)
         if self.fetcher.has_news:
             self.fetcher.has_news = False
             self.has_news = True
