@@ -16,6 +16,7 @@
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define FF_CRC_X86 1
+#include <cpuid.h>
 #include <immintrin.h>
 #elif defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
 #define FF_CRC_ARM 1
@@ -96,7 +97,14 @@ static inline uint32_t ff_crc32(uint32_t crc, const uint8_t *p, size_t n) {
 /* ------------------------------------------------------------------------------------------------ x86-64 */
 #if defined(FF_CRC_X86)
 
-__attribute__((target("sse4.2"))) static inline uint32_t ff_crc_serial(uint32_t state, const uint8_t *p, size_t n) {
+/* Clang has the crc32 instruction as a feature of its own; the attribute "sse4.2" does not bring it there. */
+#if defined(__clang__) && __clang_major__ >= 14
+#define FF_CRC_INSTRUCTION "sse4.2,crc32"
+#else
+#define FF_CRC_INSTRUCTION "sse4.2"
+#endif
+
+__attribute__((target(FF_CRC_INSTRUCTION))) static inline uint32_t ff_crc_serial(uint32_t state, const uint8_t *p, size_t n) {
     uint64_t crc = state, word;
     for (; n >= 8; p += 8, n -= 8) {
         memcpy(&word, p, 8);
@@ -107,7 +115,7 @@ __attribute__((target("sse4.2"))) static inline uint32_t ff_crc_serial(uint32_t 
 }
 
 /* Move a CRC state over a stretch of zero bytes: times x^(8 n), as the product with K(8 n - 33) and one crc32 step. */
-__attribute__((target("sse4.2,pclmul"))) static inline uint64_t ff_crc_shift(uint64_t state, uint64_t k) {
+__attribute__((target(FF_CRC_INSTRUCTION ",pclmul"))) static inline uint64_t ff_crc_shift(uint64_t state, uint64_t k) {
     __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)state), _mm_cvtsi64_si128((long long)k), 0);
     return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(product));
 }
@@ -129,7 +137,7 @@ __attribute__((target("sse4.2,pclmul"))) static inline uint64_t ff_crc_shift(uin
         n -= 3 * (STRETCH);                                                                                                         \
     }
 
-__attribute__((target("sse4.2,pclmul"))) static inline uint32_t ff_crc32c_crc32(uint32_t crc, const uint8_t *p, size_t n) {
+__attribute__((target(FF_CRC_INSTRUCTION ",pclmul"))) static inline uint32_t ff_crc32c_crc32(uint32_t crc, const uint8_t *p, size_t n) {
     uint64_t a = (uint32_t)~crc;
     FF_CRC_THREE_WAY(4096, 0x82f89c77u, 0x54a86326u) /* K(8*4096-33), K(8*8192-33) */
     FF_CRC_THREE_WAY(256, 0xb9e02b86u, 0xdd7e3b0cu)  /* K(8*256-33), K(8*512-33) */
@@ -137,7 +145,7 @@ __attribute__((target("sse4.2,pclmul"))) static inline uint32_t ff_crc32c_crc32(
 }
 #undef FF_CRC_THREE_WAY
 
-#define FF_CRC_FOLD_TARGET "avx512f,avx512dq,avx512vl,vpclmulqdq,sse4.2,pclmul"
+#define FF_CRC_FOLD_TARGET "avx512f,avx512dq,avx512vl,vpclmulqdq,pclmul," FF_CRC_INSTRUCTION
 
 /* Each 128-bit lane moved forward by the distance its constants stand for, and the bytes found there added. */
 __attribute__((target(FF_CRC_FOLD_TARGET))) static inline __m512i ff_crc_fold(__m512i lane, __m512i k, __m512i next) {
@@ -169,16 +177,20 @@ __attribute__((target(FF_CRC_FOLD_TARGET))) static inline uint32_t ff_crc32c_fol
     return ~ff_crc_serial((uint32_t)state, p, n);
 }
 
+/* Asked of the processor itself: not every compiler's run-time library fills in __builtin_cpu_supports. */
 static inline int ff_crc_path_supported(int path) {
-    __builtin_cpu_init();
-    switch (path) {
-    case FF_CRC_PATH_TABLE: return 1;
-    case FF_CRC_PATH_CRC32: return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
-    case FF_CRC_PATH_FOLD:
-        return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("avx512f") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("vpclmulqdq");
-    default: return 0;
-    }
+    const unsigned pclmul = 1u << 1, sse42 = 1u << 20, osxsave = 1u << 27;             /* leaf 1, ecx */
+    const unsigned avx512 = 1u << 16 | 1u << 17 | 1u << 31, vpclmul = 1u << 10;        /* leaf 7: f, dq, vl in ebx; ecx */
+    const unsigned saved = 0xe6;                                                       /* XCR0: xmm, ymm, zmm and masks */
+    unsigned a, b, c, d, low, high;
+    if (path == FF_CRC_PATH_TABLE) return 1;
+    if (path != FF_CRC_PATH_CRC32 && path != FF_CRC_PATH_FOLD) return 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & (pclmul | sse42)) != (pclmul | sse42)) return 0;
+    if (path == FF_CRC_PATH_CRC32) return 1;
+    if (!(c & osxsave)) return 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if ((low & saved) != saved) return 0; /* the system does not keep the wide registers */
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & avx512) == avx512 && (c & vpclmul) != 0;
 }
 
 /* --------------------------------------------------------------------------------------------------- Arm */
