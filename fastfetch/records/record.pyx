@@ -12,7 +12,7 @@ from fastfetch.kernels.wire cimport *
 
 @cython.final
 @cython.no_gc
-@cython.freelist(512)
+@cython.freelist(4096)
 cdef class Record:
     """One record, independent of the block it came from.
 
