@@ -31,6 +31,7 @@ cdef extern from *:
 
 cdef enum:
     FORESEEN = 16                   # entries whose headers are looked at to size a block
+    FORESEEN_ROWS = 1 << 20         # and what is believed of them at once: 43 MB of columns, untouched until rows are there
     ARENA_FULL = 8 << 20            # a new block begins beyond this: bounds what one block pins
     ARENA_SLACK = 1 << 17           # compressed blocks may inflate to 128 KiB each, whatever they really hold
     BLOCK_SPAN = 0x7FFFFFFF         # starts in a block are int32
@@ -82,7 +83,7 @@ cdef int open_run(ff_task *task, const ff_entry *first, bint arena, ff_run **run
     memset(r, 0, sizeof(ff_run))
     r.at = <size_t>(first.data - task.data)
     foresee(task, first, arena, &rows, &wire)
-    r.slab_rows = <size_t>rows + 1
+    r.slab_rows = <size_t>min(rows, <uint64_t>FORESEEN_ROWS) + 1
     r.slab = ff_buffer_take(ff_slab_bytes(r.slab_rows), &r.slab_capacity)
     if r.slab == NULL:
         return FF_NO_MEMORY
