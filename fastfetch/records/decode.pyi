@@ -46,6 +46,7 @@ class Decoded:
 @final
 class Job:
     def run(self) -> None: ...
+    def run_in_thread(self) -> None: ...
 
 def decode(
     data: Buffer,

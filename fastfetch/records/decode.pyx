@@ -5,7 +5,7 @@ Order of checks for each entry: length and magic, CRC (it covers the very fields
 Threads that share a large response live and die within the call.
 """
 
-import threading
+import _thread
 
 cimport cython
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
@@ -98,10 +98,15 @@ cdef class Job:
 
     cdef ff_task task
     cdef Codecs codecs
+    cdef object finished                # lock, held while a thread of its own works on it
 
     def run(self):
         with nogil:
             ff_run_task(&self.task)
+
+    def run_in_thread(self):
+        self.run()
+        self.finished.release()
 
     def __dealloc__(self):
         ff_free_runs(&self.task)
@@ -226,15 +231,33 @@ cdef int64_t next_before(const uint8_t *data, size_t n, const ff_steps *steps, P
 
 
 cdef void run_jobs(list jobs):
-    """The first job here, the others in threads of their own."""
-    threads = [threading.Thread(target=job.run, name="fastfetch-decode", daemon=True) for job in jobs[1:]]
-    for thread in threads:
-        thread.start()
+    """The first job here, the others in threads of their own. Whatever happens, nobody works on the bytes any more when this returns or
+    raises: an interrupt (Ctrl-C) that arrives meanwhile is raised afterwards, or the steps would be freed under a running thread."""
+    cdef Job job
+    cdef list started = []
+    interrupted = None
     try:
+        for job in jobs[1:]:
+            job.finished = _thread.allocate_lock()
+            job.finished.acquire()
+            try:
+                # Not threading.Thread: its start() and join() are Python code, in which a signal handler may raise half-way.
+                _thread.start_new_thread(job.run_in_thread, ())
+            except RuntimeError:                 # no thread to be had: then here
+                job.run()
+            else:
+                started.append(job)
         (<Job>jobs[0]).run()
     finally:
-        for thread in threads:
-            thread.join()
+        for job in started:
+            while True:
+                try:
+                    job.finished.acquire()
+                    break
+                except BaseException as error:
+                    interrupted = error
+    if interrupted is not None:
+        raise interrupted
 
 
 def decode(
