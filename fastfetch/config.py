@@ -9,13 +9,14 @@ Defaults are those of Kafka's Java consumer 4.1, except:
   receive_buffer_bytes      -1 (the system's autotuning), not 64 KiB, which caps a connection at 64 KiB per round trip.
   max_poll_records          500, for `poll` and iteration. `poll_blocks` hands out whole blocks unless it was set: a block is
                             columns, and cutting it into 500 rows costs more per call than the rows do.
-  max_buffered_bytes, max_batch_bytes, receive_message_max_bytes, decode_threads
-                            have no counterpart there.
+  max_buffered_bytes, max_batch_bytes, receive_message_max_bytes, decode_threads, on_corrupt, on_skipped, on_stats,
+  statistics_interval_ms    have no counterpart there.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -39,6 +40,11 @@ class ConsumerConfig:
     auto_commit_interval_ms: int = 5_000
     isolation_level: str = "read_uncommitted"
     check_crcs: bool = True
+    on_corrupt: str = "raise"
+    on_skipped: Callable[[Any], object] | None = None
+    on_stats: Callable[[dict[str, Any]], object] | None = None
+    statistics_interval_ms: int = 10_000
+    client_rack: str = ""
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 50 << 20
     fetch_max_wait_ms: int = 500
@@ -96,6 +102,12 @@ class ConsumerConfig:
                 raise ConfigError(f"{low} ({getattr(self, low)}) must not be larger than {high} ({getattr(self, high)})")
 
     @property
+    def reset_duration_ms(self) -> int | None:
+        """How far back `auto_offset_reset="by_duration:PT1H"` goes (KIP-1106); None for the other policies."""
+        _, colon, duration = self.auto_offset_reset.partition(":")
+        return parse_duration(duration) if colon else None
+
+    @property
     def max_frame_bytes(self) -> int:
         """Longest response accepted: `receive_message_max_bytes`, raised where the fetch limits need more."""
         return min(max(self.receive_message_max_bytes, self.fetch_max_bytes + self.max_partition_fetch_bytes + 512), _INT32_MAX)
@@ -126,6 +138,24 @@ def parse_bootstrap_servers(value: Any) -> tuple[tuple[str, int], ...]:
     if not servers:
         raise ConfigError("bootstrap_servers is empty; give host:port of one or more brokers, such as '127.0.0.1:9092'")
     return tuple(dict.fromkeys(servers))
+
+
+_DURATION = re.compile(
+    r"P(?:(?P<d>\d+)D)?(?:T(?=\d|\.)(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d{0,9})?)S)?)?", re.ASCII | re.IGNORECASE
+)
+
+
+def parse_duration(text: str) -> int | None:
+    """An ISO 8601 duration of days, hours, minutes and seconds ("PT1H", "P2DT30M", "PT0.5S") in ms; None if it is none.
+
+    What java.time.Duration.parse takes, but for signs: KIP-1106 refuses negative ones.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None or not any(found.groups()):
+        return None
+    days, hours, minutes = (int(found[unit] or 0) for unit in "dhm")
+    whole, _, fraction = (found["s"] or "0").partition(".")
+    return ((days * 24 + hours) * 60 + minutes) * 60_000 + int(whole) * 1000 + int(f"{fraction:0<3}"[:3])
 
 
 # --- checks: (name, value) -> value, or ConfigError -------------------------------------------------------------------
@@ -167,8 +197,17 @@ def _choice(*choices: str) -> Callable[[str, Any], str]:
 
 def _reset_policy(name: str, value: Any) -> str:
     if isinstance(value, str) and value.startswith("by_duration"):
-        raise ConfigError(f"{name}: by_duration (KIP-1106) is not in this version of fastfetch; use offsets_for_times and seek")
-    return _choice("earliest", "latest", "none")(name, value)
+        duration = value.removeprefix("by_duration").removeprefix(":")
+        if parse_duration(duration) is None:
+            raise ConfigError(f"{name}: write by_duration with an ISO 8601 duration, such as 'by_duration:PT1H'; got {value!r}")
+        return f"by_duration:{duration}"
+    return _choice("earliest", "latest", "none", "by_duration:PT1H")(name, value)
+
+
+def _callable(name: str, value: Any) -> Callable[[Any], object] | None:
+    if value is None or callable(value):
+        return value  # type: ignore[no-any-return]
+    raise ConfigError(f"{name} must be a function of one argument, or None; got {value!r}")
 
 
 def _security(name: str, value: Any) -> str:
@@ -206,6 +245,11 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "auto_commit_interval_ms": _integer(0),
     "isolation_level": _choice("read_uncommitted", "read_committed"),
     "check_crcs": _boolean,
+    "on_corrupt": _choice("raise", "skip"),
+    "on_skipped": _callable,
+    "on_stats": _callable,
+    "statistics_interval_ms": _integer(1),
+    "client_rack": _text,
     "fetch_min_bytes": _integer(0),
     "fetch_max_bytes": _integer(1),
     "fetch_max_wait_ms": _integer(0),
@@ -242,7 +286,6 @@ _LATER: dict[str, str] = {
         _GROUP,
     ),
     **dict.fromkeys(("key_deserializer", "value_deserializer"), "deserializers; records carry bytes, decode them after poll()"),
-    **dict.fromkeys(("client_rack",), "reading from followers (KIP-392), which is not in this version of fastfetch"),
     **dict.fromkeys(
         (
             "sasl_mechanism", "sasl_jaas_config", "ssl_cafile", "ssl_ca_location", "ssl_certfile", "ssl_keyfile", "ssl_password",

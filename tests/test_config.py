@@ -51,9 +51,11 @@ def test_defaults_are_those_of_the_java_consumer_but_for_the_written_ones() -> N
         ({"ssl_cafile": "x"}, "TLS and SASL"),
         ({"bootstrap_servers": SERVERS, "security_protocol": "SSL"}, "only PLAINTEXT"),
         ({"bootstrap_servers": SERVERS, "security_protocol": "ssl?"}, "security_protocol must be PLAINTEXT"),
-        ({"bootstrap_servers": SERVERS, "auto_offset_reset": "smallest"}, "earliest, latest or none; got 'smallest'"),
+        ({"bootstrap_servers": SERVERS, "auto_offset_reset": "smallest"}, "earliest, latest, none or by_duration:PT1H; got 'smallest'"),
         ({"bootstrap_servers": SERVERS, "auto_offset_reset": "earlist"}, r"Did you mean earliest\?"),
-        ({"bootstrap_servers": SERVERS, "auto_offset_reset": "by_duration:PT1H"}, "KIP-1106"),
+        ({"bootstrap_servers": SERVERS, "auto_offset_reset": "by_duration:1h"}, "ISO 8601 duration.*PT1H.*got 'by_duration:1h'"),
+        ({"bootstrap_servers": SERVERS, "on_corrupt": "ignore"}, "raise or skip; got 'ignore'"),
+        ({"bootstrap_servers": SERVERS, "on_stats": 5}, "function of one argument"),
         ({"bootstrap_servers": SERVERS, "isolation_level": 1}, "read_uncommitted or read_committed"),
         ({"bootstrap_servers": SERVERS, "max_poll_records": 0}, "max_poll_records must be from 1 to 2147483647; got 0"),
         ({"bootstrap_servers": SERVERS, "max_poll_records": "many"}, "whole number"),
@@ -98,3 +100,19 @@ def test_bootstrap_servers_that_are_none(text: Any) -> None:
 def test_a_frame_limit_holds_what_a_fetch_may_bring() -> None:
     assert config().max_frame_bytes == 100_000_000
     assert config(fetch_max_bytes=200_000_000, max_partition_fetch_bytes=50_000_000).max_frame_bytes > 250_000_000
+
+
+@pytest.mark.parametrize(
+    ("duration", "ms"),
+    [("PT1H", 3_600_000), ("P1D", 86_400_000), ("P1DT2H3M4.5S", 93_784_500), ("pt0.0015s", 1), ("PT0S", 0), ("PT1.S", 1000)],
+)
+def test_durations_are_those_of_iso_8601(duration: str, ms: int) -> None:
+    config = ConsumerConfig.from_settings(bootstrap_servers=SERVERS, auto_offset_reset=f"by_duration:{duration}")
+    assert config.reset_duration_ms == ms
+    assert ConsumerConfig.from_settings(bootstrap_servers=SERVERS).reset_duration_ms is None
+
+
+@pytest.mark.parametrize("duration", ["", "P", "PT", "1H", "P1H", "PT1D", "PT-1H", "-PT1H", "P1DT", "PT1H ", "PT.S", "P1Y", "PT١H"])
+def test_what_is_no_duration(duration: str) -> None:
+    with pytest.raises(ConfigError, match="ISO 8601"):
+        ConsumerConfig.from_settings(bootstrap_servers=SERVERS, auto_offset_reset=f"by_duration:{duration}")
