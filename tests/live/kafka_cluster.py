@@ -8,7 +8,8 @@ Needs Java 17 and, for the first run of a version, Maven: the jars are resolved 
         cluster.bootstrap_servers        # "127.0.0.1:port,..."
         cluster.partition_folder("orders", 0)
 
-Nodes run KRaft; the first three are its voters. From the command line, for trying things by hand:
+Nodes run KRaft; the first three are its voters. Versions before 3.3 get a ZooKeeper, which comes with their jars. From the
+command line, for trying things by hand:
 
     python tests/live/kafka_cluster.py [VERSION [BROKERS]]     # prints the bootstrap servers, runs until Ctrl-C
 """
@@ -19,6 +20,7 @@ import base64
 import contextlib
 import fcntl
 import os
+import random
 import re
 import shutil
 import signal
@@ -36,6 +38,7 @@ from typing import Self
 DEFAULT_VERSION = "4.1.0"
 HOST = "127.0.0.1"
 START_SECONDS = 90  # a broker is ready after about 3; a loaded machine gets time
+PORTS = range(10_000, 20_000)  # below those that systems give to outgoing connections
 SMALL_JVM = ("-Xms64m", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # starts sooner, serves slower
 
 
@@ -84,14 +87,14 @@ def jars(version: str) -> Path:
     return folder
 
 
-@dataclass
-class Node:
-    """One broker, and a voter of the metadata quorum if it has a controller port."""
+@dataclass(kw_only=True)
+class Server:
+    """A process with a folder of its own that listens on a port: a broker, or a ZooKeeper."""
 
-    id: int
+    name: str
     folder: Path
     port: int
-    controller_port: int | None
+    paused: bool = False
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -100,16 +103,38 @@ class Node:
 
     @property
     def log(self) -> Path:
-        return self.folder / "broker.log"
+        return self.folder / "server.log"
 
     @property
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    def end(self, how: signal.Signals) -> None:
+        """Send a signal that ends it, and wait until it has."""
+        if self.process is None:
+            return
+        self.process.send_signal(signal.SIGCONT)  # a paused process would not see SIGTERM
+        self.process.send_signal(how)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(10)
+        self.process = None
+        self.paused = False
+
     def log_tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         errors = [line for line in lines[:-12] if " ERROR " in line or "Exception" in line][-4:]
         return "\n".join([*errors, *lines[-12:]])
+
+
+@dataclass(kw_only=True)
+class Node(Server):
+    """One broker, and a voter of the metadata quorum if it has a controller port."""
+
+    id: int
+    controller_port: int | None = None
 
 
 class KafkaCluster:
@@ -130,6 +155,7 @@ class KafkaCluster:
         self.jvm = list(jvm)
         self.nodes: list[Node] = []
         self._count = brokers
+        self._keeper: Server | None = None  # where the version needs a ZooKeeper
         # 22 characters of URL-safe base64 are a Kafka uuid; a leading dash would be taken for an option.
         self._cluster_id = "F" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
 
@@ -158,85 +184,99 @@ class KafkaCluster:
     # ------------------------------------------------------------------------------------------ start and stop
 
     def start(self) -> None:
-        """Format and start all nodes, and return when each of them sees the others and groups can be used."""
+        """Start all nodes, and return when each of them sees the others and groups can be used."""
         jars(self.version)
         for attempt in range(3):
             self._lay_out()
-            self._format()
             try:
-                for node in self.nodes:
-                    self._launch(node)
-                self._wait_ready()
+                if self._keeper is None:
+                    self._format()
+                else:
+                    self._start_keeper(self._keeper)
+                self.launch(*(node.id for node in self.nodes))
             except ClusterError:
                 # A port was free when it was chosen and may have been taken by anybody until the broker bound it.
-                taken = any("Address already in use" in node.log_tail() for node in self.nodes)
+                taken = any("Address already in use" in server.log_tail() for server in self._servers())
                 if attempt == 2 or not taken:
                     raise
-                self.kill_all()
+                self._kill_servers()
             else:
                 return
 
     def stop(self) -> None:
-        """End every node at once and delete the data: nobody reads it again."""
-        self.kill_all()
+        """End everything at once and delete the data: nobody reads it again."""
+        self._kill_servers()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def kill(self, node_id: int) -> None:
+    def kill(self, *node_ids: int) -> None:
         """SIGKILL, as when a machine dies."""
-        self._end(self.node(node_id), signal.SIGKILL)
+        for node_id in node_ids:
+            self.node(node_id).end(signal.SIGKILL)
 
-    def kill_all(self) -> None:
-        for node in self.nodes:
-            self._end(node, signal.SIGKILL)
+    def terminate(self, node_id: int) -> None:
+        """SIGTERM: the node hands its leaderships over and ends."""
+        self.node(node_id).end(signal.SIGTERM)
+
+    def launch(self, *node_ids: int) -> None:
+        """Start nodes that don't run, and wait until they are back."""
+        for node_id in node_ids:
+            self._launch(self.node(node_id))
+        self._wait_ready()
 
     def restart(self, node_id: int, *, clean: bool = True) -> None:
         """Stop one node (in good order if ``clean``), start it again, wait until it is back."""
-        node = self.node(node_id)
-        self._end(node, signal.SIGTERM if clean else signal.SIGKILL)
-        self._launch(node)
-        self._wait_ready()
+        (self.terminate if clean else self.kill)(node_id)
+        self.launch(node_id)
 
-    def _end(self, node: Node, how: signal.Signals) -> None:
+    def pause(self, node_id: int) -> None:
+        """SIGSTOP: connections stay open, and nobody answers."""
+        self._signal(node_id, signal.SIGSTOP, paused=True)
+
+    def resume(self, node_id: int) -> None:
+        self._signal(node_id, signal.SIGCONT, paused=False)
+
+    def _signal(self, node_id: int, which: signal.Signals, *, paused: bool) -> None:
+        node = self.node(node_id)
         if node.process is None:
-            return
-        node.process.send_signal(signal.SIGCONT)  # a paused process would not see SIGTERM
-        node.process.send_signal(how)
-        try:
-            node.process.wait(30)
-        except subprocess.TimeoutExpired:
-            node.process.kill()
-            node.process.wait(10)
-        node.process = None
+            raise ClusterError(f"node {node_id} does not run")
+        node.process.send_signal(which)
+        node.paused = paused
+
+    def _servers(self) -> list[Server]:
+        return [*self.nodes, *([] if self._keeper is None else [self._keeper])]
+
+    def _kill_servers(self) -> None:
+        for server in self._servers():
+            server.end(signal.SIGKILL)
 
     # ------------------------------------------------------------------------------------------- the pieces
 
     def _lay_out(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-        voters = min(3, self._count)
-        ports = iter(_free_ports(self._count + voters))
+        with_keeper = _number(self.version) < (3, 3)
+        voters = 0 if with_keeper else min(3, self._count)
+        ports = iter(_free_ports(self._count + voters + with_keeper))
         self.nodes = [
-            Node(number, self.folder / f"node{number}", next(ports), next(ports) if number <= voters else None)
+            Node(
+                id=number,
+                name=f"node {number}",
+                folder=self.folder / f"node{number}",
+                port=next(ports),
+                controller_port=next(ports) if number <= voters else None,
+            )
             for number in range(1, self._count + 1)
         ]
+        if with_keeper:
+            self._keeper = Server(name="ZooKeeper", folder=self.folder / "zookeeper", port=next(ports))
         for node in self.nodes:
             node.folder.mkdir(parents=True)
             properties = "".join(f"{key}={value}\n" for key, value in self._properties(node).items())
             (node.folder / "server.properties").write_text(properties)
 
     def _properties(self, node: Node) -> dict[str, object]:
-        voters = [other for other in self.nodes if other.controller_port is not None]
         copies = min(3, self._count)
-        listeners = [f"PLAINTEXT://{HOST}:{node.port}"]
-        if node.controller_port is not None:
-            listeners.append(f"CONTROLLER://{HOST}:{node.controller_port}")
-        properties: dict[str, object] = {
-            "node.id": node.id,
-            "process.roles": "broker" if node.controller_port is None else "broker,controller",
-            "controller.quorum.voters": ",".join(f"{other.id}@{HOST}:{other.controller_port}" for other in voters),
-            "controller.listener.names": "CONTROLLER",
-            "listeners": ",".join(listeners),
-            "advertised.listeners": listeners[0],
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        properties: dict[str, object] = self._membership(node) | {
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{node.port}",
             "log.dirs": node.data,
             "auto.create.topics.enable": "false",
             "default.replication.factor": copies,
@@ -249,8 +289,6 @@ class KafkaCluster:
             # Sessions, rebalances and the failure of a node in seconds instead of minutes.
             "group.initial.rebalance.delay.ms": 0,
             "group.min.session.timeout.ms": 500,
-            "broker.session.timeout.ms": 3000,
-            "broker.heartbeat.interval.ms": 500,
             # The cleaner and retention look once a second, so that tests can wait for them.
             "log.cleaner.backoff.ms": 500,
             "log.cleaner.dedupe.buffer.size": 4 << 20,
@@ -263,6 +301,29 @@ class KafkaCluster:
             properties["share.coordinator.state.topic.replication.factor"] = copies
             properties["share.coordinator.state.topic.min.isr"] = 1
         return properties | self.settings
+
+    def _membership(self, node: Node) -> dict[str, object]:
+        """How a node finds the others; a dead one is out after three seconds."""
+        listener = f"PLAINTEXT://{HOST}:{node.port}"
+        if self._keeper is not None:
+            return {
+                "broker.id": node.id,
+                "listeners": listener,
+                "zookeeper.connect": f"{HOST}:{self._keeper.port}",
+                "zookeeper.session.timeout.ms": 3000,
+            }
+        voters = [other for other in self.nodes if other.controller_port is not None]
+        is_voter = node.controller_port is not None
+        return {
+            "node.id": node.id,
+            "process.roles": "broker,controller" if is_voter else "broker",
+            "controller.quorum.voters": ",".join(f"{other.id}@{HOST}:{other.controller_port}" for other in voters),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"{listener},CONTROLLER://{HOST}:{node.controller_port}" if is_voter else listener,
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "broker.session.timeout.ms": 3000,
+            "broker.heartbeat.interval.ms": 500,
+        }
 
     def _java(self, *arguments: object, level: str = "info") -> list[str]:
         logging = ("defaultLogLevel=" + level, "showDateTime=true", "dateTimeFormat=HH:mm:ss.SSS")
@@ -286,16 +347,46 @@ class KafkaCluster:
             if tool.returncode:
                 raise ClusterError(f"kafka.tools.StorageTool could not format a data folder:\n{output[-2000:]}")
 
+    def _start_keeper(self, keeper: Server) -> None:
+        keeper.folder.mkdir()
+        config = keeper.folder / "zookeeper.properties"
+        config.write_text(
+            f"dataDir={keeper.data}\nclientPort={keeper.port}\nclientPortAddress={HOST}\ntickTime=500\nmaxClientCnxns=0\n"
+            "admin.enableServer=false\n4lw.commands.whitelist=srvr,dump\nforceSync=no\n"
+        )
+        self._run(keeper, "-Dzookeeper.jmx.log4j.disable=true", "org.apache.zookeeper.server.quorum.QuorumPeerMain", config)
+        deadline = time.monotonic() + START_SECONDS
+        while "Mode:" not in self._ask_keeper(keeper, b"srvr"):
+            self._check(keeper, deadline)
+            time.sleep(0.05)
+
+    def _ask_keeper(self, keeper: Server, command: bytes) -> str:
+        """One of ZooKeeper's four-letter commands; "" as long as nobody answers."""
+        with contextlib.suppress(OSError), socket.create_connection((HOST, keeper.port), 1) as link:
+            link.sendall(command)
+            with link.makefile(encoding="utf-8") as answer:
+                return answer.read()
+        return ""
+
     def _launch(self, node: Node) -> None:
-        command = self._java("kafka.Kafka", node.folder / "server.properties")
+        if self._keeper is not None:
+            # A killed node's entry stays until its session ends, and a node that finds its own does not start.
+            deadline = time.monotonic() + START_SECONDS
+            while f"/brokers/ids/{node.id}\n" in self._ask_keeper(self._keeper, b"dump"):
+                self._check(self._keeper, deadline)
+                time.sleep(0.05)
+        self._run(node, "kafka.Kafka", node.folder / "server.properties")
+
+    def _run(self, server: Server, *arguments: object) -> None:
+        command = self._java(*arguments)
         # Ended by the kernel if this process dies without cleaning up. util-linux has setpriv nearly everywhere; elsewhere a
         # killed test run leaves its broker behind, and that is all.
         if shutil.which("setpriv"):
             command = ["setpriv", "--pdeathsig", "KILL", *command]
-        with node.log.open("ab") as log:
+        with server.log.open("ab") as log:
             # A session of its own: Ctrl-C at the terminal is for the tests, which then stop the broker themselves.
-            node.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=node.folder, start_new_session=True
+            server.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=server.folder, start_new_session=True
             )
 
     def _wait_ready(self) -> None:
@@ -305,7 +396,7 @@ class KafkaCluster:
         from confluent_kafka.admin import AdminClient
 
         deadline = time.monotonic() + START_SECONDS
-        wanted = {node.id for node in self.nodes if node.running}
+        wanted = {node.id for node in self.nodes if node.running and not node.paused}
         for node in self.nodes:
             while node.id in wanted:
                 self._check(node, deadline)
@@ -329,15 +420,15 @@ class KafkaCluster:
                 with contextlib.suppress(KafkaException):
                     asking.committed([TopicPartition("__consumer_offsets", 0)], timeout=5)
                     return
-                self._check(next(node for node in self.nodes if node.running), deadline)
+                self._check(next(node for node in self.nodes if node.id in wanted), deadline)
         finally:
             asking.close()
 
-    def _check(self, node: Node, deadline: float) -> None:
-        if not node.running:
-            raise ClusterError(f"node {node.id} ended while starting:\n{node.log_tail()}")
+    def _check(self, server: Server, deadline: float) -> None:
+        if not server.running:
+            raise ClusterError(f"{server.name} ended while starting:\n{server.log_tail()}")
         if time.monotonic() > deadline:
-            raise ClusterError(f"node {node.id} was not ready after {START_SECONDS} s:\n{node.log_tail()}")
+            raise ClusterError(f"{server.name} was not ready after {START_SECONDS} s:\n{server.log_tail()}")
 
 
 def _number(version: str) -> tuple[int, ...]:
@@ -345,12 +436,18 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Different free ports. All are held until the last is known, or the system could hand one out twice."""
+    """Different free ports, that no outgoing connection is given while their node is down: one that tries to reach a port of that
+    range where nobody listens may be given it itself. All are held until the last is known."""
     with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [probe.getsockname()[1] for probe in probes]
+        found: list[int] = []
+        for port in random.sample(PORTS, len(PORTS)):
+            probe = held.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                probe.bind((HOST, port))
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise ClusterError(f"no {count} free ports between {PORTS.start} and {PORTS.stop}")
 
 
 def main() -> None:
