@@ -10,13 +10,13 @@ Memory: buffered, being decoded and asked for together stay within `max_buffered
 that it fits in after inflating, guessed from what earlier answers inflated to. Only when nothing at all is there to hand out may
 one request leave over the budget, or a batch larger than it would never come.
 
-Sessions (KIP-227): every request is a full one and says (0, -1), "no session".
+Requests to one node after another are one session (`session`, KIP-227); those on the second connection stand for themselves.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections import deque
 
 from fastfetch.config import ConsumerConfig
 from fastfetch.engine.actions import Action, DecodeRecords
@@ -25,6 +25,8 @@ from fastfetch.engine.channels import Channel, Channels, Lane
 from fastfetch.engine.events import RecordsDecoded
 from fastfetch.engine.metadata import Cluster, MetadataUpdates
 from fastfetch.engine.readahead import Chunk, ReadAhead
+from fastfetch.engine.replicas import ReadReplicas
+from fastfetch.engine.session import FetchSession, Key, Target
 from fastfetch.engine.subscription import PartitionState, Phase, SubscriptionState
 from fastfetch.errors import (
     CorruptBatchError,
@@ -45,39 +47,28 @@ __all__ = ["Fetcher"]
 
 log = logging.getLogger("fastfetch.engine")
 
-NO_SESSION = (0, -1)
 NEWEST_FETCH = 16  # what v17 and v18 add is for followers
 NEWEST_FETCH_BY_NAME = 12
 STALE_LEADER = frozenset({3, 6, 9, 56, 74, 78, 100, 103})  # errors that a fresh look at the metadata may settle
+SESSION_ERRORS = frozenset({70, 71})  # part of a session's life: a broker that was restarted, a cache that is full
+FIRST_WITH_SESSIONS, FIRST_BY_ID = 7, 13
 STRIKES = 10  # topic-id errors in a row before the caller hears of them
-
-
-class Asked:
-    """One partition of a request: where it stood when it was asked about."""
-
-    __slots__ = ("max_bytes", "offset", "state", "ticket")
-
-    def __init__(self, state: PartitionState, max_bytes: int) -> None:
-        self.state = state
-        self.ticket = state.ticket
-        self.offset = state.fetch_offset
-        self.max_bytes = max_bytes
 
 
 class Flight:
     """A fetch on its way. `reserved` is what its answer may cost of the budget."""
 
-    __slots__ = ("asked", "lane", "node_id", "reserved")
+    __slots__ = ("lane", "node_id", "reserved", "session")
 
-    def __init__(self, node_id: int, lane: Lane, reserved: int) -> None:
+    def __init__(self, node_id: int, lane: Lane, session: FetchSession, reserved: int) -> None:
         self.node_id = node_id
         self.lane = lane
+        self.session = session
         self.reserved = reserved
-        self.asked: dict[tuple[str | bytes, int], Asked] = {}
 
     def covered(self) -> set[PartitionState]:
         """Partitions whose next records this will bring."""
-        return {a.state for a in self.asked.values() if a.ticket == a.state.ticket and a.offset == a.state.fetch_offset}
+        return {asked.state for asked in self.session.partitions.values() if asked.is_current}
 
 
 class Fetcher:
@@ -104,15 +95,19 @@ class Fetcher:
         self._actions = actions
         self._timer = timer
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, seed)
-        self._grouped_at = (-1, -1)
-        # Partitions by leader, in the order of the next request: the broker fills an answer in that order (KIP-74), so whoever
-        # was served goes to the end.
-        self._by_node: dict[int, dict[PartitionState, None]] = {}
+        self._replicas = ReadReplicas(config, cluster, timer)
+        self._grouped_at = (-1, -1, -1)
+        # Partitions by the node they are read from, in the order of the next request: the broker fills an answer in that order
+        # (KIP-74), so whoever was served goes to the end.
+        self._by_node: dict[int, dict[PartitionState, Target]] = {}
+        self._sessions: dict[int, FetchSession] = {}
         self._flights: dict[tuple[int, Lane], Flight] = {}
         self._reserved = 0
         self._decoding = 0  # bytes that responses with the decoder are expected to take
         self._inflation = 4.0  # bytes of blocks per byte on the wire, a moving average
         self._node_retry_ms: dict[int, int] = {}
+        self._no_room: dict[int, int] = {}  # node -> what the request costs that there was no room for
+        self.skipped: deque[CorruptBatchError] = deque()  # gone past by on_corrupt="skip", for the caller to hear of
         self.is_starved = False  # a request waits for room in the budget
         self.has_news = False  # something a waiting poll wants to know: a chunk, an error
         # --- counters
@@ -120,6 +115,7 @@ class Fetcher:
         self.wire_bytes = 0
         self.crc_checked_bytes = 0
         self.dropped_answers = 0
+        self.skipped_batches = 0
         self.latency_ms = 0.0  # from request to answer, a moving average
 
     # --- asking ---------------------------------------------------------------------------------------------------------
@@ -135,7 +131,14 @@ class Fetcher:
 
     def pump(self, now_ms: int) -> None:
         """Send what can be sent. Called after everything that happens."""
-        version = (self._subscription.version, self._cluster.version)
+        self._replicas.pump(now_ms)
+        before = self._replicas.version
+        self._ask(now_ms)
+        if self._replicas.version != before:  # a replica can't be reached: its partitions go to their leaders now
+            self._ask(now_ms)
+
+    def _ask(self, now_ms: int) -> None:
+        version = (self._subscription.version, self._cluster.version, self._replicas.version)
         if self._grouped_at != version:
             self._group()
             self._grouped_at = version
@@ -153,21 +156,32 @@ class Fetcher:
             if retry > now_ms:
                 self._timer.at(retry)
                 continue
+            if not has_moved and self._is_over_budget(self._no_room.get(node_id, 0)):
+                self.is_starved = True
+                continue
             wanted = [s for s in states if s.is_fetchable and s not in covered and self._is_due(s, now_ms)]
             if not wanted:
                 continue
             size, cost = self._size(wanted)
-            if self.used_bytes + cost > self._config.max_buffered_bytes and (self._readahead.has_records or self._decoding):
+            if self._is_over_budget(cost):
                 self.is_starved = True
+                self._no_room[node_id] = cost
                 self._subscription.has_moved |= has_moved  # not forgotten for want of room,
                 continue
+            self._no_room.pop(node_id, None)
             channel = self._channels.ready(node_id, lane, now_ms)
             if channel is None:
                 self._subscription.has_moved |= has_moved  # or of a connection
-                if self._channels.is_down(node_id, lane):
+                if self._channels.is_down(node_id, lane) and not self._replicas.give_up(
+                    node_id, "can't be reached", wanted, now_ms
+                ):
                     self._metadata.request_update()  # does it still lead?
                 continue
             self._send(channel, wanted, size, cost, now_ms)
+
+    def _is_over_budget(self, cost: int) -> bool:
+        """A request of this cost has to wait. Where nothing at all is there to hand out, it may leave over the budget."""
+        return self.used_bytes + cost > self._config.max_buffered_bytes and bool(self._readahead.has_records or self._decoding)
 
     def _is_due(self, state: PartitionState, now_ms: int) -> bool:
         if state.is_out_of_range and state.position != state.fetch_offset:
@@ -185,19 +199,29 @@ class Fetcher:
         return True
 
     def _group(self) -> None:
-        by_node: dict[int, dict[PartitionState, None]] = {}
+        by_node: dict[int, dict[PartitionState, Target]] = {}
+        leaders: dict[PartitionState, int] = {}
         for state in self._subscription:
             leader = self._cluster.leader(state.tp)
             if leader is not None:
-                by_node.setdefault(leader.leader, {})[state] = None
-                if state.retry_at_ms and state not in self._by_node.get(leader.leader, ()):
-                    state.retry_at_ms = 0  # the back-off was for another leader
+                leaders[state] = leader.leader
+                topic_id = self._cluster.topics[state.tp.topic].topic_id
+                target = Target(state.tp.topic, topic_id, state.tp.partition, leader.epoch)
+                node_id = self._replicas.node_for(state, leader.leader)
+                by_node.setdefault(node_id, {})[state] = target
+                if state.retry_at_ms and state not in self._by_node.get(node_id, ()):
+                    state.retry_at_ms = 0  # the back-off was for another node
         for node_id, states in by_node.items():  # the turns taken so far still count
-            before = [state for state in self._by_node.get(node_id, ()) if state in states]
-            for state in before:
-                del states[state]
-                states[state] = None
+            for state in [state for state in self._by_node.get(node_id, ()) if state in states]:
+                states[state] = states.pop(state)
         self._by_node = by_node
+        self._replicas.keep(leaders)
+        self._no_room.clear()
+        self._sessions = {
+            node_id: session
+            for node_id, session in self._sessions.items()
+            if node_id in by_node or (node_id, Lane.DATA) in self._flights
+        }
 
     def _size(self, wanted: list[PartitionState]) -> tuple[int, int]:
         """Bytes to ask for, and what the answer may cost of the budget: at most half of it, shared by the brokers."""
@@ -211,8 +235,9 @@ class Fetcher:
         return size, int(size * (1 + self._inflation))
 
     def _send(self, channel: Channel, wanted: list[PartitionState], size: int, cost: int, now_ms: int) -> None:
-        topics = self._cluster.topics
-        by_id = all(topics[state.tp.topic].topic_id is not None for state in wanted)
+        node_id, lane = channel.node.node_id, channel.lane
+        targets = self._by_node[node_id]
+        by_id = all(targets[state].topic_id is not None for state in wanted)
         try:
             version = self._channels.version(channel, tables.FETCH, at_most=NEWEST_FETCH if by_id else NEWEST_FETCH_BY_NAME)
         except UnsupportedVersionError as error:
@@ -220,37 +245,21 @@ class Fetcher:
                 state.fail(error, sticky=False)
             self.has_news = True
             return
-        flight = Flight(channel.node.node_id, channel.lane, cost)
-        entries: list[dict[str, Any]] = []
-        last: str | None = None
-        for state in wanted:
-            topic, partition = state.tp
-            asked = Asked(state, state.max_bytes or self._config.max_partition_fetch_bytes)
-            topic_id = topics[topic].topic_id
-            flight.asked[(topic_id or topic) if version >= 13 else topic, partition] = asked
-            if topic != last:
-                entries.append(
-                    {"topic_id": topic_id, "partitions": []} if version >= 13 else {"topic": topic, "partitions": []}
-                )  # fmt: skip
-                last = topic
-            leader = self._cluster.leader(state.tp)
-            entries[-1]["partitions"].append(
-                {
-                    "partition": partition,
-                    "current_leader_epoch": -1 if leader is None else leader.epoch,
-                    "fetch_offset": asked.offset,
-                    "partition_max_bytes": asked.max_bytes,
-                }
-            )
-        session_id, session_epoch = NO_SESSION
+        session = self._sessions.setdefault(node_id, FetchSession()) if lane is Lane.DATA else FetchSession()
+        flight = Flight(node_id, lane, session, cost)
+        limit = self._config.max_partition_fetch_bytes
         body = {
             "max_wait_ms": self._config.fetch_max_wait_ms,
             "min_bytes": self._config.fetch_min_bytes,
             "max_bytes": size,
             "isolation_level": 1 if self._config.isolation_level == "read_committed" else 0,
-            "session_id": session_id,
-            "session_epoch": session_epoch,
-            "topics": entries,
+            "rack_id": self._replicas.rack_for(node_id, now_ms),
+            **session.request(
+                ((state, targets[state], state.max_bytes or limit) for state in wanted),
+                now_ms,
+                by_id=version >= FIRST_BY_ID,
+                is_possible=lane is Lane.DATA and version >= FIRST_WITH_SESSIONS,
+            ),
         }
 
         def answered(response: FetchResponse, now_ms: int) -> None:
@@ -259,8 +268,9 @@ class Fetcher:
 
         def failed(error: FastFetchError, now_ms: int) -> None:
             self._land(flight)
+            session.lost()
 
-        self._flights[flight.node_id, flight.lane] = flight
+        self._flights[node_id, lane] = flight
         self._reserved += cost
         self.fetches += 1
         call = self._channels.send(
@@ -276,31 +286,43 @@ class Fetcher:
 
     def _answered(self, flight: Flight, response: FetchResponse, now_ms: int) -> None:
         self._land(flight)
+        session, node_id = flight.session, flight.node_id
         if response.error_code != 0:
             # Nothing of such an answer counts; positions stay and everything is asked for again.
             name = error_name(response.error_code)
-            log.warning("fetch from node %d was answered with %s (code %d)", flight.node_id, name, response.error_code)
+            level = logging.DEBUG if response.error_code in SESSION_ERRORS else logging.WARNING
+            log.log(level, "fetch from node %d was answered with %s (code %d)", node_id, name, response.error_code)
+            session.failed(response.error_code)
             if response.error_code in STALE_LEADER or response.error_code == 106:
                 self._metadata.request_update()
-            self._node_retry_ms[flight.node_id] = now_ms + self._config.retry_backoff_ms
+            self._node_retry_ms[node_id] = now_ms + self._config.retry_backoff_ms
             return
-        order = self._by_node.get(flight.node_id, {})
+        is_throttled = not response.partitions and response.throttle_time_ms > 0
+        session.answered(response.session_id, now_ms, is_throttled=is_throttled)
+        order = self._by_node.get(node_id, {})
+        seen: set[Key] = set()
         for part in response.partitions:
-            key = (part.topic if part.topic is not None else part.topic_id or b"", part.partition)
-            asked = flight.asked.pop(key, None)
-            if asked is None:
-                log.warning(
-                    "node %d answered for partition %d of %r, which was not asked for", flight.node_id, part.partition, key[0]
-                )
+            key: Key = (part.topic if part.topic is not None else part.topic_id or b"", part.partition)
+            asked = session.partitions.get(key)
+            if asked is None or key in seen:
+                what = "again" if asked is not None else "which was not asked for"
+                log.warning("node %d answered for partition %d of %r, %s", node_id, part.partition, key[0], what)
                 continue
+            seen.add(key)
             state = asked.state
-            if state.ticket != asked.ticket or state.fetch_offset != asked.offset or state.phase is not Phase.FETCHING:
+            if not asked.is_current or state.phase is not Phase.FETCHING:
                 self.dropped_answers += 1  # a seek, a reset or another assignment since
                 continue
             if part.error_code != 0:
-                self._refused(state, part.error_code, flight.node_id, now_ms)
+                self._refused(state, part, response, node_id, now_ms)
+            elif part.diverging_epoch is not None:
+                self._subscription.request_validation(state)
+            elif part.preferred_read_replica >= 0 and not part.records:
+                self._note_log(state, part)
+                self._redirected(state, part.preferred_read_replica, node_id, now_ms)
+                continue
             elif part.records is not None and len(part.records) > 0:
-                self._accept(state, part, flight.node_id)
+                self._accept(state, part, node_id)
                 if flight.lane is Lane.SIDE:
                     self._subscription.has_moved = True  # goes on beside the one that waits
             else:
@@ -308,8 +330,22 @@ class Fetcher:
                 state.attempts = 0
                 continue
             if state in order:
-                del order[state]
-                order[state] = None
+                order[state] = order.pop(state)
+        if session.is_full and len(seen) < len(session.partitions) and not is_throttled:
+            log.warning("node %d left %d partitions out of its answer", node_id, len(session.partitions) - len(seen))
+            session.restart()  # it would go on without them
+            if not seen:
+                self._node_retry_ms[node_id] = now_ms + self._config.retry_backoff_ms
+
+    def _redirected(self, state: PartitionState, replica: int, node_id: int, now_ms: int) -> None:
+        """The leader names a nearer replica instead of giving records (KIP-392)."""
+        leader = self._cluster.leader(state.tp)
+        if leader is None or leader.leader != node_id or not self._replicas.prefer(state, replica, node_id, now_ms):
+            # Not its to say, or nobody knows that node: the leader again, not at full speed.
+            self._replicas.forget(state)
+            self._metadata.request_update()
+            state.attempts += 1
+            state.retry_at_ms = now_ms + self._backoff.delay_ms(state.attempts)
 
     def _note_log(self, state: PartitionState, part: FetchedPartition) -> None:
         state.high_watermark = part.high_watermark
@@ -395,6 +431,14 @@ class Fetcher:
             state.halt(reached)
             return
         error.node_id = node_id
+        if self._config.on_corrupt == "skip" and error.skip_trusted and error.next_offset is not None:
+            log.warning('%s; going on at offset %d (on_corrupt is "skip")', error, error.next_offset)
+            # Behind the good records before it, like any batch that has none: the position moves there at the hand-out.
+            self._readahead.add(state, Chunk([], error.next_offset))
+            self.skipped_batches += 1
+            self.skipped.append(error)
+            state.halt(error.next_offset)
+            return
         state.halt()
         state.fail(error, sticky=True)
 
@@ -414,8 +458,13 @@ class Fetcher:
         message = f"no progress in {state.tp} at offset {job.start} (node {job.node_id}): {what}; {hint}"
         state.fail(RecordTooLargeError(message, code=10), sticky=True)
 
-    def _refused(self, state: PartitionState, code: int, node_id: int, now_ms: int) -> None:
+    def _refused(self, state: PartitionState, part: FetchedPartition, response: FetchResponse, node_id: int, now_ms: int) -> None:
         """An error code in place of records: wire protocol's table of fetch errors."""
+        code = part.error_code
+        if self._replicas.give_up(node_id, f"answered {error_name(code)}", [state], now_ms):
+            if code != 1:
+                self._metadata.request_update()
+            return  # what the leader says of this offset counts
         if code == 1:
             if state.position == state.fetch_offset:
                 self._reset_out_of_range(state)
@@ -429,7 +478,10 @@ class Fetcher:
         self._timer.at(state.retry_at_ms)
         if code in STALE_LEADER:
             self._metadata.request_update()
-            state.stale_version = self._cluster.version
+            if part.current_leader is not None and self._learn_leader(state, part.current_leader, response, now_ms):
+                state.retry_at_ms = now_ms
+            else:
+                state.stale_version = self._cluster.version
         where = f"{state.tp} at offset {state.fetch_offset} (node {node_id})"
         if code in (100, 103) and state.attempts >= STRIKES:
             state.fail(broker_error(code, f"fetching {where} fails again and again"), sticky=False)
@@ -441,6 +493,13 @@ class Fetcher:
             log.debug("fetch of %s: %s, again in %d ms", where, error_name(code), state.retry_at_ms - now_ms)
             return
         self.has_news = True
+
+    def _learn_leader(self, state: PartitionState, leader: tuple[int, int], response: FetchResponse, now_ms: int) -> bool:
+        """Who leads now, and where it lives, stand in the answer (KIP-951). True if that was news."""
+        for node_id, host, port, _ in response.node_endpoints:
+            if node_id == leader[0] and self._cluster.learn_broker(node_id, host, port):
+                self._channels.add_broker(node_id, host, port, now_ms)
+        return self._cluster.learn_leader(state.tp, *leader)
 
     def _reset_out_of_range(self, state: PartitionState) -> None:
         """The log does not hold the position: the policy decides, or an error that names partition and offset."""

@@ -83,6 +83,23 @@ class Cluster:
             return UnknownTopicError(what, code=3)
         return None
 
+    def learn_broker(self, node_id: int, host: str, port: int) -> bool:
+        """An answer named a broker's address (KIP-951). True if it is usable and news."""
+        if self.brokers.get(node_id) == (host, port) or not is_address(node_id, host, port):
+            return False
+        self.brokers[node_id] = (host, port)
+        return True
+
+    def learn_leader(self, tp: TopicPartition, leader: int, epoch: int) -> bool:
+        """An answer named a partition's leader (KIP-951). It counts if its epoch is newer; says whether it did."""
+        topic = self.topics.get(tp.topic)
+        known = None if topic is None else topic.partitions.get(tp.partition)
+        if topic is None or known is None or epoch <= known.epoch or leader not in self.brokers:
+            return False
+        topic.partitions[tp.partition] = Partition(leader, epoch)
+        self.version += 1
+        return True
+
     def update(self, body: dict[str, Any], version: int) -> list[str]:
         """Take an answer over. Returns the names whose topic was deleted and created again, for their positions mean nothing
         now."""
@@ -90,7 +107,7 @@ class Cluster:
         brokers = {
             b["node_id"]: (b["host"], b["port"])
             for b in reversed(body["brokers"][:MAX_BROKERS])  # of two entries for one id the first counts
-            if b["node_id"] >= 0 and 1 <= b["port"] <= 65535 and 1 <= len(b["host"]) <= 255
+            if is_address(b["node_id"], b["host"], b["port"])
         }
         if brokers:  # a broker that is starting may know of none, itself included
             self.brokers = brokers
@@ -312,6 +329,11 @@ class MetadataUpdates:
     def _listing_failed(self, error: FastFetchError, now_ms: int) -> None:
         self._listing_in_flight = False
         self._listing_next_ms = now_ms + self._config.retry_backoff_ms
+
+
+def is_address(node_id: int, host: str, port: int) -> bool:
+    """A broker can be reached there, as far as one can tell."""
+    return node_id >= 0 and 1 <= port <= 65535 and 1 <= len(host) <= 255
 
 
 def topic_error(name: str, code: int) -> FastFetchError:
