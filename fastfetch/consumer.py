@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 from fastfetch.config import ConsumerConfig
 from fastfetch.engine.arguments import Partitions, as_integer, as_offset, as_partition, as_partitions, flattened
 from fastfetch.engine.client import Engine
-from fastfetch.engine.commits import Commit
+from fastfetch.engine.commits import Commit, Stored
 from fastfetch.engine.pending import Pending
 from fastfetch.engine.readahead import HandOut
 from fastfetch.engine.subscription import EARLIEST, LATEST, Mode
@@ -269,9 +269,9 @@ class Consumer:
         with self._call("commit_async"):
             self._start_commit("commit_async", offsets, None, callback, is_async=True)
 
-    def committed(self, partitions: Partitions, timeout_ms: int | None = None) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, None where nothing is. A failed look-up raises; it is never "nothing"."""
-        wanted = as_partitions(partitions, "committed")
+    def committed(self, partitions: Partitions | None = None, timeout_ms: int | None = None) -> Stored:
+        """The group's commits, None where there is none; without partitions, all of them. A failed look-up raises, always."""
+        wanted = None if partitions is None else as_partitions(partitions, "committed")
         self._need_group("committed")
         with self._call("committed"):
             return self._ask(lambda: self._engine.read_committed_offsets(wanted), timeout_ms, "the committed offsets")
@@ -419,6 +419,8 @@ class Consumer:
             pending = start()
         try:
             self._wait_for(lambda: pending.done or None, timeout_ms, what)
+        except TimedOut as error:
+            raise TimedOut(f"{error}{pending.trouble}") from None
         finally:
             if not pending.done:
                 pending.cancel()

@@ -184,7 +184,7 @@ class Engine:
     def list_topics(self) -> Pending[set[str]]:
         return self.metadata.list_topics()
 
-    def read_committed_offsets(self, partitions: Iterable[TopicPartition]) -> Pending[Stored]:
+    def read_committed_offsets(self, partitions: Iterable[TopicPartition] | None) -> Pending[Stored]:
         return self.commits.read(partitions)
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int, *, is_async: bool = False) -> Commit:

@@ -44,6 +44,7 @@ NO_GENERATION = -1
 MOVED = frozenset({15, 16})
 COMMIT_AGAIN = frozenset({3, 7, 14, 15, 16})
 NOT_A_MEMBER = frozenset({22, 25, 27})
+UNSTABLE = 88
 NEWEST_BY_NAME = 9  # v10 of both APIs names topics by id
 
 
@@ -77,15 +78,16 @@ class Commit:
 
 
 class Reading:
-    """A caller's committed(): answered when all partitions are."""
+    """A caller's committed(): answered when all partitions are. None: whatever the group has committed."""
 
-    __slots__ = ("found", "missing", "pending")
+    __slots__ = ("everything", "found", "missing", "pending")
 
-    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
-        self.missing = set(partitions)
+    def __init__(self, partitions: Iterable[TopicPartition] | None) -> None:
+        self.everything = partitions is None
+        self.missing = set(partitions or ())
         self.found: Stored = {}
         self.pending: Pending[Stored] = Pending()
-        if not self.missing:
+        if not self.missing and not self.everything:
             self.pending.resolve({})
 
 
@@ -123,8 +125,8 @@ class Commits:
         self._queue.append(commit)
         return commit
 
-    def read(self, partitions: Iterable[TopicPartition]) -> Pending[Stored]:
-        """Ask for committed offsets; None where nothing is stored."""
+    def read(self, partitions: Iterable[TopicPartition] | None) -> Pending[Stored]:
+        """Ask for committed offsets; None where nothing is stored. Without partitions: all that the group has stored."""
         reading = Reading(partitions)
         self._readings.append(reading)
         return reading.pending
@@ -239,9 +241,9 @@ class Commits:
             if state.phase is Phase.AWAITING_COMMITTED:
                 state.fail(error, sticky=False)
 
-    def _version(self, channel: Channel, api: Api, at_most: int, now_ms: int) -> int | None:
+    def _version(self, channel: Channel, api: Api, at_most: int, now_ms: int, at_least: int = 0) -> int | None:
         try:
-            return self._channels.version(channel, api, at_most=at_most)
+            return self._channels.version(channel, api, at_least=at_least, at_most=at_most)
         except UnsupportedVersionError as error:
             self._fail_all(error)
             return None
@@ -260,14 +262,16 @@ class Commits:
             if state.phase is Phase.AWAITING_COMMITTED and state.error is None
         }  # fmt: skip
         partitions = {state.tp for state in waiting}.union(*(reading.missing for reading in self._readings))
-        version = self._version(channel, tables.OFFSET_FETCH, NEWEST_BY_NAME, now_ms)
-        if version is None or not partitions:
+        # A request names partitions or asks for all that are stored: those who want all wait for the others.
+        everything = [] if partitions else [reading for reading in self._readings if reading.everything]
+        version = self._version(channel, tables.OFFSET_FETCH, NEWEST_BY_NAME, now_ms, at_least=2 if everything else 0)
+        if version is None or not (partitions or everything):
             return
         by_topic: dict[str, list[int]] = {}
         for tp in sorted(partitions):
             by_topic.setdefault(tp.topic, []).append(tp.partition)
         topics = [{"name": name, "partition_indexes": indexes} for name, indexes in by_topic.items()]
-        body: dict[str, Any] = {"group_id": self._group, "topics": topics}
+        body: dict[str, Any] = {"group_id": self._group, "topics": None if everything else topics}
         if version >= 8:
             body = {"groups": [body]}
         if version >= 7:
@@ -279,7 +283,12 @@ class Commits:
             group = body
             if version >= 8:
                 group = next((g for g in body["groups"] if g["group_id"] == self._group), None)
-            self._was_read(group, partitions, waiting, now_ms)
+            if (code := 14 if group is None else group["error_code"]) != 0:
+                self._was_refused(code, now_ms)
+            elif everything:
+                self._all_was_read(group, everything, now_ms)
+            else:
+                self._was_read(group, partitions, waiting, now_ms)
 
         def failed(error: FastFetchError, now_ms: int) -> None:
             self._reading_in_flight = False
@@ -288,21 +297,20 @@ class Commits:
         self._reading_in_flight = True
         self._channels.send(channel, tables.OFFSET_FETCH, version, body, now_ms, on_answer=answered, on_failure=failed)
 
-    def _was_read(self, group: Any, asked: set[TopicPartition], waiting: dict[PartitionState, int], now_ms: int) -> None:
-        code = 14 if group is None else group["error_code"]
+    def _was_refused(self, code: int, now_ms: int) -> None:
+        """An error for the group as a whole."""
+        self._say_trouble(error_name(code))
         if code in MOVED:
             self._forget(error_name(code), now_ms)
             return
-        if code != 0:
-            self._read_again(now_ms)
-            if not is_retriable(code):
-                what = (
-                    f"not allowed to use group {self._group!r}"
-                    if code == 30
-                    else f"reading offsets of group {self._group!r} failed"
-                )
-                self._fail_all(broker_error(code, what))
-            return
+        self._read_again(now_ms)
+        if not is_retriable(code):
+            what = (
+                f"not allowed to use group {self._group!r}" if code == 30 else f"reading offsets of group {self._group!r} failed"
+            )
+            self._fail_all(broker_error(code, what))
+
+    def _was_read(self, group: Any, asked: set[TopicPartition], waiting: dict[PartitionState, int], now_ms: int) -> None:
         by_tp = {state.tp: (state, ticket) for state, ticket in waiting.items()}
         left = set(asked)
         again = False
@@ -312,12 +320,9 @@ class Commits:
                 if tp not in left:
                     continue
                 left.discard(tp)
-                error_code = part["error_code"]
-                if error_code in MOVED:
-                    self._forget(error_name(error_code), now_ms)
-                if error_code in MOVED or (is_retriable(error_code) and error_code != 3):
+                if self._is_to_be_read_again(tp, part["error_code"], now_ms):
                     again = True
-                elif error_code != 0 or part["committed_offset"] < -1:
+                elif part["error_code"] != 0 or part["committed_offset"] < -1:
                     self._not_read(tp, part, by_tp.get(tp))
                 else:
                     self._one_read(tp, part, by_tp.get(tp))
@@ -326,10 +331,41 @@ class Commits:
         else:
             self._read_attempts = 0
 
+    def _all_was_read(self, group: Any, readings: list[Reading], now_ms: int) -> None:
+        """The answer to those who asked for all that is stored. They get all of it, or an error, or it is asked for again."""
+        found: Stored = {}
+        for topic in group["topics"]:
+            for part in topic["partitions"]:
+                tp = TopicPartition(topic["name"], part["partition_index"])
+                if self._is_to_be_read_again(tp, part["error_code"], now_ms):
+                    self._read_again(now_ms)
+                    return
+                if part["error_code"] != 0 or part["committed_offset"] < -1:
+                    error = self._why_not_read(tp, part)
+                    for reading in readings:
+                        reading.pending.fail(error)
+                    return
+                found[tp] = _stored(part)
+        self._read_attempts = 0
+        for reading in readings:
+            reading.pending.resolve({tp: at for tp, at in found.items() if at is not None})
+
+    def _is_to_be_read_again(self, tp: TopicPartition, code: int, now_ms: int) -> bool:
+        """Does an error pass? A coordinator that has moved is forgotten."""
+        if code in MOVED:
+            self._forget(error_name(code), now_ms)
+        elif not is_retriable(code) or code == 3:
+            return False
+        what = "a transaction that commits its offset has not ended" if code == UNSTABLE else "the coordinator says"
+        self._say_trouble(f"{tp}: {what} ({error_name(code)})")
+        return True
+
+    def _say_trouble(self, why: str) -> None:
+        for reading in self._readings:
+            reading.pending.trouble = f". The last answer was {why}"
+
     def _one_read(self, tp: TopicPartition, part: Any, waiting: tuple[PartitionState, int] | None) -> None:
-        offset = part["committed_offset"]
-        epoch = part["committed_leader_epoch"] if part["committed_leader_epoch"] >= 0 else None
-        stored = None if offset < 0 else OffsetAndMetadata(offset, part["metadata"] or "", epoch)
+        stored = _stored(part)
         for reading in self._readings:
             if tp in reading.missing:
                 reading.missing.discard(tp)
@@ -346,17 +382,18 @@ class Commits:
         elif self._subscription.settle(state, ticket, stored.offset, stored.leader_epoch):
             log.info("%s goes on at committed offset %d", tp, stored.offset)
 
-    def _not_read(self, tp: TopicPartition, part: Any, waiting: tuple[PartitionState, int] | None) -> None:
+    def _why_not_read(self, tp: TopicPartition, part: Any) -> FastFetchError:
         code = part["error_code"]
-        error: FastFetchError
         if code == 0:
-            error = ProtocolError(
+            return ProtocolError(
                 f"the coordinator gave {part['committed_offset']} as the committed offset of {tp}, which is no offset"
             )
-        elif code == 29:
-            error = broker_error(code, f"not allowed to read topic {tp.topic!r}")
-        else:
-            error = broker_error(code, f"reading the committed offset of {tp} failed")
+        if code == 29:
+            return broker_error(code, f"not allowed to read topic {tp.topic!r}")
+        return broker_error(code, f"reading the committed offset of {tp} failed")
+
+    def _not_read(self, tp: TopicPartition, part: Any, waiting: tuple[PartitionState, int] | None) -> None:
+        error = self._why_not_read(tp, part)
         for reading in self._readings:
             if tp in reading.missing:
                 reading.pending.fail(error)
@@ -469,3 +506,9 @@ class Commits:
         return CommitFailedError(
             f"group {self._group!r} refused the commit of {where} with {error_name(code)} (code {code}){kept}"
         )
+
+
+def _stored(part: Any) -> OffsetAndMetadata | None:
+    """What an answer says is stored for a partition."""
+    epoch = part["committed_leader_epoch"] if part["committed_leader_epoch"] >= 0 else None
+    return None if part["committed_offset"] < 0 else OffsetAndMetadata(part["committed_offset"], part["metadata"] or "", epoch)

@@ -11,12 +11,16 @@ T = TypeVar("T")
 
 class Pending(Generic[T]):
     """Settled at most once; what comes later is ignored. A caller whose time is up cancels it, and the engine drops the
-    question."""
+    question.
 
-    __slots__ = ("_error", "_value", "done")
+    trouble     why there is no answer yet, as the end of a sentence that says so
+    """
+
+    __slots__ = ("_error", "_value", "done", "trouble")
 
     def __init__(self) -> None:
         self.done = False
+        self.trouble = ""
         self._value: T | None = None
         self._error: Exception | None = None
 

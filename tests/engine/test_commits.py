@@ -258,3 +258,66 @@ def test_read_committed_asks_for_stable_offsets() -> None:
     s = Script(group_id="g", isolation_level="read_committed")
     s.assign()
     assert s.expect("OffsetFetch").body["require_stable"] is True
+
+
+@pytest.mark.parametrize("version", [2, 5, 7, 8, 9])
+def test_all_that_a_group_has_stored(version: int) -> None:
+    s = Script(2, group_id="g", versions={"OffsetFetch": (1, version)})
+    reading = s.engine.read_committed_offsets(None)
+    s.run()
+    asked = s.expect("OffsetFetch")
+    body = asked.body["groups"][0] if version >= 8 else asked.body
+    assert body["topics"] is None
+    s.stored(asked, {0: 7, 1: 0})
+    epoch = None if version < 5 else 3
+    assert reading.result() == {P0: OffsetAndMetadata(7, "", epoch), P1: OffsetAndMetadata(0, "", epoch)}
+
+
+def test_a_group_without_commits_has_none() -> None:
+    s = Script(group_id="g")
+    reading = s.engine.read_committed_offsets(None)
+    s.run()
+    s.stored(s.expect("OffsetFetch"), {})
+    assert reading.result() == {}
+
+
+def test_all_of_it_or_nothing() -> None:
+    """One partition's error that passes makes the whole be asked for again, and what hinders it is known meanwhile."""
+    s = Script(2, group_id="g")
+    reading = s.engine.read_committed_offsets(None)
+    s.run()
+    s.stored(s.expect("OffsetFetch"), {0: 7, 1: (88, -1)})
+    assert not reading.done
+    assert "t-1: a transaction that commits its offset has not ended" in reading.trouble
+    s.advance(2_000)
+    s.stored(s.expect("OffsetFetch"), {0: 8, 1: 9})
+    assert {tp: at.offset for tp, at in reading.result().items() if at is not None} == {P0: 8, P1: 9}
+
+
+@pytest.mark.parametrize(("answer", "error"), [((29, -1), "topic 't'"), ((0, -2), "which is no offset"), ((4711, -1), "4711")])
+def test_all_of_it_with_an_error_that_stays(answer: tuple[int, int], error: str) -> None:
+    s = Script(2, group_id="g")
+    reading = s.engine.read_committed_offsets(None)
+    s.run()
+    s.stored(s.expect("OffsetFetch"), {0: 7, 1: answer})
+    with pytest.raises(FastFetchError, match=error):
+        reading.result()
+
+
+def test_all_of_it_needs_a_coordinator_that_knows_the_question() -> None:
+    s = Script(group_id="g", versions={"OffsetFetch": (1, 1)})
+    reading = s.engine.read_committed_offsets(None)
+    s.run()
+    with pytest.raises(FastFetchError, match="OffsetFetch"):
+        reading.result()
+
+
+def test_named_partitions_and_all_of_them_in_turn() -> None:
+    s = Script(2, group_id="g")
+    everything, one = s.engine.read_committed_offsets(None), s.engine.read_committed_offsets([P1])
+    s.run()
+    s.stored(s.expect("OffsetFetch"), {1: -1})
+    assert one.result() == {P1: None}
+    assert not everything.done
+    s.stored(s.expect("OffsetFetch"), {0: 4})
+    assert set(everything.result()) == {P0}
