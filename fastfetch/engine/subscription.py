@@ -33,6 +33,7 @@ __all__ = ["EARLIEST", "LATEST", "Mode", "PartitionState", "Phase", "Subscriptio
 
 LATEST = -1  # ListOffsets' timestamps
 EARLIEST = -2
+NO_STOP = 2**63 - 1
 
 
 class Mode(Enum):
@@ -56,7 +57,7 @@ class PartitionState:
     __slots__ = (
         "attempts", "buffered_bytes", "chunks", "error", "error_is_sticky", "fetch_offset", "high_watermark", "is_out_of_range",
         "last_stable_offset", "leader_epoch", "log_start_offset", "max_bytes", "paused", "phase", "position", "refetched_at",
-        "reset_to", "retry_at_ms", "stale_version", "ticket", "tp",
+        "reset_to", "retry_at_ms", "stale_version", "stop", "ticket", "tp",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition) -> None:
@@ -68,6 +69,7 @@ class PartitionState:
         self.reset_to: int | None = None  # EARLIEST, LATEST; None: by policy
         self.paused = False
         # --- reading ahead; written by the fetcher and by hand-outs
+        self.stop = NO_STOP  # nothing is asked for from this offset on; only what came with the records before it is there
         self.fetch_offset = -1  # the next offset to ask for; -1: not known before what is being decoded has been, or not at all
         self.chunks: deque[Chunk] = deque()  # decoded and not yet handed out, gapless from `position` on
         self.buffered_bytes = 0
@@ -91,7 +93,7 @@ class PartitionState:
     @property
     def is_fetchable(self) -> bool:
         """May be asked for more records (back-off and leader aside)."""
-        return self.fetch_offset >= 0 and not self.paused and self.error is None and self.phase is Phase.FETCHING
+        return 0 <= self.fetch_offset < self.stop and not self.paused and self.error is None and self.phase is Phase.FETCHING
 
     @property
     def buffer_end(self) -> int | None:
