@@ -11,6 +11,7 @@ import click
 
 from fastfetch import log
 from fastfetch.cli.formats import Formatter, compile_format
+from fastfetch.cli.options import brokers_option, isolation_option, settings_option
 from fastfetch.cli.output import Output, Progress
 from fastfetch.cli.ranges import Range, parse_range
 from fastfetch.errors import FastFetchError, UsageError
@@ -44,21 +45,9 @@ def _as_partitions(ctx: click.Context, param: click.Parameter, value: str | None
     return frozenset(found)
 
 
-def _as_settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    settings = {}
-    for value in values:
-        key, equals, text = value.partition("=")
-        key = key.strip().replace("_", ".")
-        if not equals or not key:
-            example = "fetch.max.wait.ms=100"
-            raise click.BadParameter(f"{value!r} is no setting: write it as key=value, such as {example}", ctx, param)
-        settings[key] = text
-    return settings
-
-
 @click.command("cat", short_help="Records of a topic, or of segments on disk, to stdout.")
 @click.argument("source")
-@click.option("-b", "--brokers", envvar="FASTFETCH_BOOTSTRAP_SERVERS", metavar="HOST:PORT,…", help="Brokers: SOURCE is a topic.")
+@brokers_option("Brokers: SOURCE is a topic.")
 @click.option(
     "-o", "--offset", "span", metavar="RANGE", callback=_as_range, default="start", show_default=True, help="Start and stop."
 )
@@ -70,10 +59,8 @@ def _as_settings(ctx: click.Context, param: click.Parameter, values: tuple[str, 
 @click.option("--null", default="", help="What a template writes for null.")
 @click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at the end as it was at the start. Default for a PATH.")
 @click.option("-F", "--follow", is_flag=True, help="Wait for more at the end. Default for a TOPIC, unless -o has a stop.")
-@click.option(
-    "--isolation", type=click.Choice(["read_uncommitted", "read_committed"]), default="read_uncommitted", show_default=True
-)
-@click.option("-X", "settings", metavar="KEY=VALUE", callback=_as_settings, multiple=True, help="A consumer's setting.")
+@isolation_option()
+@settings_option()
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @click.pass_context
 def command(

@@ -131,9 +131,7 @@ def _bars(console: Console, reads: dict[TopicPartition, _Read]) -> Iterator[Any]
         return
     columns = (TextColumn("{task.description:<20}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"))
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True, auto_refresh=False) as bars:
-        tasks = {
-            tp: bars.add_task(f"{tp} {read.made.codec}", total=read.made.records, rate="") for tp, read in reads.items()
-        }
+        tasks = {tp: bars.add_task(f"{tp} {read.made.codec}", total=read.made.records, rate="") for tp, read in reads.items()}
         everything = bars.add_task("all", total=sum(read.made.records for read in reads.values()), rate="")
         next_draw = 0.0
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["Bound", "Range", "parse_range"]
+__all__ = ["Bound", "Range", "parse_range", "parse_time"]
 
 _TIME = r"""(?:
     \d{4}-\d\d-\d\d (?: [T ] \d\d:\d\d (?: :\d\d (?: \.\d{1,6} )? )? )? (?: Z | [+-]\d\d:?\d\d )?
@@ -90,6 +90,17 @@ def parse_range(text: str, *, now: datetime | None = None) -> Range:
     if stop is not None and stop.kind == start.kind and stop.value < start.value:
         raise ValueError(f"{text!r} ends before it begins")
     return Range(start, stop)
+
+
+def parse_time(text: str, *, now: datetime | None = None) -> int:
+    """Milliseconds since 1970 from a TIME, with or without an @ before it. Raises ValueError with a sentence."""
+    bare = text.strip().removeprefix("@")
+    bound = _time(bare, now or datetime.now(UTC)) if _BARE_TIME.match(bare) else None
+    if bound is None or bound.kind != "time":
+        raise ValueError(
+            f"{text!r} is no time. Write 2026-01-31T12:00Z, milliseconds or seconds since 1970, or an age such as -1h30m"
+        )
+    return bound.value
 
 
 def _bound(text: str, now: datetime, *, is_stop: bool) -> Bound:
