@@ -3,6 +3,7 @@
 decode()      bytes of a fetch response or a log segment -> blocks of columns, the next offset, the error if there was one
 read_log()    log segments on disk, by file or partition folder
 Consumer      fetches from brokers, tracks positions, commits the next offset to read
+plan()        what to read, cut into ranges that end, by offset or time; read() gives the blocks of one, in any process
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fastfetch.types import OffsetAndMetadata, OffsetAndTimestamp, RebalanceList
 if TYPE_CHECKING:
     from fastfetch.consumer import Consumer
     from fastfetch.log import read_log
+    from fastfetch.ranges import OffsetRange, Timestamp, plan, read
 
 __all__ = [
     "BatchHeader",
@@ -28,9 +30,11 @@ __all__ = [
     "FastFetchError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "OffsetRange",
     "RebalanceListener",
     "Record",
     "RecordBlock",
+    "Timestamp",
     "TopicPartition",
     "__version__",
     "batches",
@@ -38,6 +42,8 @@ __all__ = [
     "decode",
     "errors",
     "get_include",
+    "plan",
+    "read",
     "read_log",
 ]
 
@@ -48,6 +54,7 @@ except _metadata.PackageNotFoundError:  # a source tree on the path, not install
 
 # Sockets and threads are imported by those who use them: `import fastfetch` for decode() alone stays light.
 _LAZY = {"Consumer": "fastfetch.consumer", "read_log": "fastfetch.log"}
+_LAZY |= dict.fromkeys(("OffsetRange", "Timestamp", "plan", "read"), "fastfetch.ranges")
 
 
 def __getattr__(name: str) -> Any:

@@ -23,6 +23,7 @@ LAYER = {
     "net": 4,
     "consumer": 5,
     "aio": 5,
+    "ranges": 5,
     "log": 5,
     "segments": 5,
     "columns": 5,
@@ -41,6 +42,7 @@ FOUNDATION = {"errors", "types", "config"}
 NEIGHBOURS = {
     ("aio", "consumer"),
     ("adapters", "consumer"),
+    ("ranges", "consumer"),
     ("cli", "consumer"),
     ("log", "segments"),  # one thing in two files
     ("cli", "log"),
