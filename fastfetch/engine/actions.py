@@ -52,6 +52,7 @@ class DecodeRecords:
     records    view of the response; the performer sets it to None afterwards, so that the buffer can be reused
     aborted    (producer id, first offset) of aborted transactions
     expected   next offset as the batch headers promise it; a fetch from there may be under way already
+    leader_epoch  of the batch that ends there, -1: none
     wire_bytes length of `records`
     reserved_bytes  what this is expected to take of the budget
     """
@@ -62,6 +63,7 @@ class DecodeRecords:
     records: memoryview | bytes | None
     aborted: list[tuple[int, int]]
     expected: int
+    leader_epoch: int
     wire_bytes: int
     reserved_bytes: int
     node_id: int

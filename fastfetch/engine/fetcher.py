@@ -4,7 +4,7 @@ One request is in flight per broker, or two: while one waits for news (up to fet
 resumed or assigned meanwhile get a second one on a connection of its own, for as long as it brings records.
 
 The next request leaves as soon as the answer is here, before it is decoded: batch headers promise where it ends
-(`promised_next_offset`). `decode` has the last word; if it ends elsewhere, what was asked for on the promise is dropped.
+(`promised_end`). `decode` has the last word; if it ends elsewhere, what was asked for on the promise is dropped.
 
 Memory: buffered, being decoded and asked for together stay within `max_buffered_bytes`. An answer is asked for with a size such
 that it fits in after inflating, guessed from what earlier answers inflated to. Only when nothing at all is there to hand out may
@@ -40,7 +40,7 @@ from fastfetch.errors import (
 )
 from fastfetch.protocol import Api, tables
 from fastfetch.records import Decoded
-from fastfetch.records.ahead import promised_next_offset
+from fastfetch.records.ahead import promised_end
 from fastfetch.records.fetched import FetchedPartition, FetchResponse, read_fetch_response
 
 __all__ = ["Fetcher"]
@@ -359,7 +359,7 @@ class Fetcher:
         self._note_log(state, part)
         state.attempts = 0
         start = state.fetch_offset
-        promised = promised_next_offset(records, start)
+        promised, leader_epoch = promised_end(records, start)
         # No promise, or one that leads nowhere: wait for the decoder before asking again.
         state.fetch_offset = promised if promised > start else -1
         size = len(records)
@@ -371,6 +371,7 @@ class Fetcher:
             records=records,
             aborted=part.aborted or [],
             expected=state.fetch_offset,
+            leader_epoch=leader_epoch,
             wire_bytes=size,
             reserved_bytes=int(size * (1 + self._inflation)),
             node_id=node_id,
@@ -412,7 +413,8 @@ class Fetcher:
         if held:
             self._inflation += 0.1 * (max(1.0, held / job.wire_bytes) - self._inflation)
         if blocks or reached > job.start:
-            self._readahead.add(state, Chunk(blocks, reached))
+            # The epoch of the batch that ends there, which may be one without records.
+            self._readahead.add(state, Chunk(blocks, reached, job.leader_epoch if reached == job.expected else -1))
         if error is not None:
             self._bad_batch(state, error, reached, job.node_id)
         elif reached > job.start:

@@ -21,14 +21,15 @@ __all__ = ["Chunk", "HandOut", "ReadAhead"]
 class Chunk:
     """`blocks` in order; `next_offset` is the position once everything here is handed out.
 
-    `row` is the first record of `blocks[0]` that was not handed out yet; blocks that were leave the deque.
+    `leader_epoch` is that of its last batch, -1 where it is not known. `row` is the first record of `blocks[0]` that was not handed out yet; blocks that were leave the deque.
     """
 
-    __slots__ = ("blocks", "next_offset", "row")
+    __slots__ = ("blocks", "leader_epoch", "next_offset", "row")
 
-    def __init__(self, blocks: list[RecordBlock], next_offset: int) -> None:
+    def __init__(self, blocks: list[RecordBlock], next_offset: int, leader_epoch: int = -1) -> None:
         self.blocks = deque(blocks)
         self.next_offset = next_offset
+        self.leader_epoch = leader_epoch
         self.row = 0
 
 
@@ -242,4 +243,5 @@ class ReadAhead:
     def _end(self, state: PartitionState, chunk: Chunk) -> None:
         if state.position is not None and chunk.next_offset > state.position:
             state.position = chunk.next_offset
+            state.leader_epoch = chunk.leader_epoch if chunk.leader_epoch >= 0 else None
         state.chunks.popleft()

@@ -2,5 +2,5 @@
 
 from typing_extensions import Buffer
 
-def promised_next_offset(records: Buffer, start: int) -> int:
-    """The next offset to fetch after `records`, as the batch headers promise it, or -1 if they promise nothing."""
+def promised_end(records: Buffer, start: int) -> tuple[int, int]:
+    """(next offset, leader epoch) after `records`, as the batch headers promise it; -1 for what they don't."""

@@ -45,7 +45,7 @@ class Asked:
     at_ms: int
 
     def partitions(self) -> dict[TopicPartition, Body]:
-        """Of a Fetch or ListOffsets by name: what is asked about each partition."""
+        """Of a Fetch or ListOffsets by name: what is said about each partition."""
         key = "name" if self.api is tables.LIST_OFFSETS else "topic"
         index = "partition_index" if self.api is tables.LIST_OFFSETS else "partition"
         return {TopicPartition(t[key], p[index]): p for t in self.body["topics"] for p in t["partitions"]}
@@ -199,9 +199,17 @@ class Script:
             self.run()
 
     def fetched(
-        self, asked: Asked, answers: dict[int, bytes | int | None], *, topic: str = "t", high: int = 10**6, **more: Any
+        self,
+        asked: Asked,
+        answers: dict[int, bytes | int | None],
+        *,
+        topic: str = "t",
+        high: int = 10**6,
+        session: int = 0,
+        endpoints: list[Body] | None = None,
+        **more: Any,
     ) -> None:
-        """Answer a Fetch: partition -> records, an error code, or None for nothing new."""
+        """Answer a Fetch: partition -> records, an error code, or None for nothing new. `more` are fields of every partition."""
         parts = []
         for index, what in answers.items():
             part: Body = {
@@ -220,7 +228,8 @@ class Script:
         entry: Body = {"topic": topic, "partitions": parts}
         if asked.version >= 13:
             entry = {"topic_id": self.topic_ids[topic], "partitions": parts}
-        self.answer(asked, {"responses": [entry]})
+        body = {"session_id": session, "responses": [entry] if parts else []}
+        self.answer(asked, body | ({"node_endpoints": endpoints} if endpoints else {}))
 
     def found(self, asked: Asked, offsets: dict[int, int | tuple[int, int]]) -> None:
         """Answer a ListOffsets: partition -> offset, or (error code, offset)."""
