@@ -434,7 +434,7 @@ class Fetcher:
             return
         error.node_id = node_id
         if self._config.on_corrupt == "skip" and error.skip_trusted and error.next_offset is not None:
-            log.warning('%s; going on at offset %d (on_corrupt is "skip")', error, error.next_offset)
+            log.warning("%s: %s at offset %d; going on at offset %d", state.tp, error.what, reached, error.next_offset)
             # Behind the good records before it, like any batch that has none: the position moves there at the hand-out.
             self._readahead.add(state, Chunk([], error.next_offset))
             self.skipped_batches += 1

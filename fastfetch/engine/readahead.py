@@ -19,9 +19,10 @@ __all__ = ["Chunk", "HandOut", "ReadAhead"]
 
 
 class Chunk:
-    """`blocks` in order; `next_offset` is the position once everything here is handed out.
+    """`blocks` in order; `next_offset` is the position once everything here is handed out, and `leader_epoch` that of the batch
+    that ends there (-1: not known).
 
-    `leader_epoch` is that of its last batch, -1 where it is not known. `row` is the first record of `blocks[0]` that was not handed out yet; blocks that were leave the deque.
+    `row` is the first record of `blocks[0]` that was not handed out yet; blocks that were leave the deque.
     """
 
     __slots__ = ("blocks", "leader_epoch", "next_offset", "row")
@@ -177,12 +178,14 @@ class ReadAhead:
         self.records_handed_out += 1
         return True
 
-    def step_last(self, state: PartitionState, ticket: int, chunk: Chunk, row: int) -> bool:
-        """The same for a block's last record: the position goes on to where the block ends, and another partition is next."""
+    def step_last(self, state: PartitionState, ticket: int, chunk: Chunk, row: int, out: HandOut) -> bool:
+        """The same for a block's last record: the position goes on to where the block ends, and another partition is next. With
+        `out`, an empty one, it can be undone."""
         if state.ticket != ticket or state.paused or not state.chunks or state.chunks[0] is not chunk or chunk.row != row:
             return False
-        self._take_from(state, HandOut(), 1, 1)
+        self._take_from(state, out, 1, 1)
         self.records_handed_out += 1
+        out.records = 1
         self._turn(state)
         return True
 

@@ -186,6 +186,10 @@ class Script:
         self.run()
         assert not [asked for asked in self.asked if asked.api.name == api], f"a {api} is in flight"
 
+    def none_at(self, api: str, *, node: int) -> None:
+        self.run()
+        assert not [asked for asked in self.asked if asked.api.name == api and asked.node == node], f"a {api} is in flight"
+
     def count(self, api: str) -> int:
         return sum(asked.api.name == api for asked in self.history)
 
@@ -223,8 +227,7 @@ class Script:
                 part |= {"error_code": what, "high_watermark": -1}
             elif what is not None:
                 part["records"] = what
-            part["preferred_read_replica"] = -1
-            parts.append(part | more)
+            parts.append({"preferred_read_replica": -1} | part | more)
         entry: Body = {"topic": topic, "partitions": parts}
         if asked.version >= 13:
             entry = {"topic_id": self.topic_ids[topic], "partitions": parts}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from fastfetch.engine.subscription import EARLIEST
@@ -17,6 +19,7 @@ from fastfetch.errors import (
     UsageError,
 )
 from fastfetch.testing import control_batch, encode_batch
+from fastfetch.testing.batches import rebase
 from fastfetch.types import TopicPartition
 from tests.engine.script import Asked, Script, batch
 
@@ -612,6 +615,58 @@ def test_a_seek_clears_a_bad_batch() -> None:
         s.fetched(s.expect("Fetch"), {0: data})
     s.engine.seek(P0, 0)
     s.engine.raise_fault()
+
+
+def test_bad_batches_are_gone_past_where_the_setting_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    s = Script(2, on_corrupt="skip")
+    s.started(0, 1)
+    s.fetched(s.expect("Fetch"), {0: batch(0) + bad(10) + batch(20), 1: batch(0)})
+    s.fetched(s.expect("Fetch"), {0: None, 1: None})  # on the promise that it ends at 30
+    again = s.expect("Fetch")
+    assert offset(again) == 10, "not before it has been asked for once more"
+    assert not s.engine.fetcher.skipped
+    with caplog.at_level(logging.WARNING, "fastfetch"):
+        s.fetched(again, {0: bad(10) + batch(20), 1: None})
+    assert "going on at offset 20" in caplog.text
+    [error] = s.engine.fetcher.skipped
+    assert (error.position, error.next_offset) == (10, 20)
+    assert s.engine.metrics()["skipped_batches"] == 1
+    assert s.position() == 0  # nothing moves before it is handed out
+    assert len(s.take()) == 20
+    assert s.position() == 10
+    assert s.take() == []
+    assert s.position() == 20
+    while offset(s.expect("Fetch")) != 20:
+        s.fetched(s.expect("Fetch"), {0: None, 1: None})
+    s.fetched(s.expect("Fetch"), {0: batch(20), 1: None})
+    assert [o for p, o in s.take() if p == 0] == list(range(20, 30))
+    s.engine.raise_fault()
+
+
+def test_a_bad_batch_without_a_trusted_end_is_raised_all_the_same() -> None:
+    s = Script(on_corrupt="skip")
+    s.started()
+    for _ in range(2):
+        while offset(s.expect("Fetch")) != 0:
+            s.fetched(s.expect("Fetch"), {0: None})
+        s.fetched(s.expect("Fetch"), {0: bad(0)})  # nothing behind it says where it ends
+    while s.asked:
+        s.fetched(s.expect("Fetch"), {0: None})
+    with pytest.raises(CrcMismatchError):
+        s.engine.raise_fault()
+    assert not s.engine.fetcher.skipped
+
+
+def test_the_epoch_of_a_batch_without_records_counts() -> None:
+    """The position is then in the newer epoch; one kept from the last record would look like a truncated log."""
+    s = Script()
+    s.started()
+    marker = rebase(control_batch("commit", producer_id=1), 10, 7)
+    s.fetched(s.expect("Fetch"), {0: encode_batch([b"x"] * 10, leader_epoch=4) + marker})
+    s.take()
+    assert s.position() == 11
+    [at] = s.engine.subscription.positions().values()
+    assert at.leader_epoch == 7
 
 
 def test_skip_without_a_bad_batch_is_refused() -> None:
