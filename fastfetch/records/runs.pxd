@@ -26,6 +26,15 @@ ctypedef struct ff_stats:
     int64_t null_lengths
     int64_t trailing_bytes
     int64_t inflated_bytes
+    int64_t crc_ns              # these three are estimates: see runs.pyx
+    int64_t inflate_ns
+    int64_t walk_ns
+
+
+ctypedef struct ff_watch:   # times one entry in many
+    double weight               # how many times its own time the present entry stands for
+    int64_t at_ns
+    int64_t cost_ns             # of reading the clock, not to be taken for the entry's
 
 
 ctypedef struct ff_task:
@@ -50,6 +59,7 @@ ctypedef struct ff_task:
     int32_t record_index        # -1: the batch as a whole
     int64_t record_offset       # -1: unknown
     int64_t declared            # size the payload claims, -1: none
+    ff_watch watch
     ff_stats stats
 
 
