@@ -21,6 +21,8 @@ LAYER = {
     "protocol": 2,
     "engine": 3,
     "net": 4,
+    "core": 5,
+    "calls": 5,
     "consumer": 5,
     "aio": 5,
     "ranges": 5,
@@ -40,9 +42,14 @@ FOUNDATION = {"errors", "types", "config"}
 
 # The manners of layer 5 are for one another only where the one is made of the other.
 NEIGHBOURS = {
-    ("aio", "consumer"),
+    ("calls", "core"),
+    ("consumer", "calls"),
+    ("consumer", "core"),
+    ("aio", "calls"),
+    ("aio", "core"),
     ("adapters", "consumer"),
     ("ranges", "consumer"),
+    ("ranges", "core"),
     ("cli", "consumer"),
     ("log", "segments"),  # one thing in two files
     ("cli", "log"),

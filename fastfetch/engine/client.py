@@ -11,7 +11,7 @@ One lock of the owner's covers every call in here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fastfetch.config import ConsumerConfig
@@ -35,10 +35,12 @@ log = logging.getLogger("fastfetch.engine")
 
 
 class Engine:
-    """A consumer without sockets, clock and threads. `seed` makes the jitter of back-offs differ between clients."""
+    """A consumer without sockets, clock and threads. `seed` makes the jitter of back-offs differ between clients; `wall_ms` is
+    the wall clock, in ms since 1970, asked only for a reset by duration."""
 
-    def __init__(self, config: ConsumerConfig, *, seed: int = 0) -> None:
+    def __init__(self, config: ConsumerConfig, *, seed: int = 0, wall_ms: Callable[[], int] | None = None) -> None:
         self.config = config
+        self.wall_ms = wall_ms
         self.timer = Timer()
         self.has_news = False  # a waiting caller should look again; the owner clears it
         self._actions: list[Action] = []
@@ -57,6 +59,7 @@ class Engine:
             config, self.channels, self.cluster, self.metadata, self.subscription, self.readahead, self._actions, self.timer,
             seed + 4
         )  # fmt: skip
+        self.skipped = self.fetcher.skipped  # bad batches gone past, for the caller to hear of
 
     # --- the owner of the sockets ---------------------------------------------------------------------------------------
 

@@ -6,9 +6,10 @@
 Requests leave before anything is decoded, so the broker works while this thread does. Decoding happens with neither this lock
 nor, inside `decode`, the GIL; between two portions of it the sockets get their turn.
 
-A caller waits on a lock of its own (`waiter`), outside this one. CPython lets signal handlers run during such a wait, and what
-they raise (KeyboardInterrupt) gets out of it at once; nothing is held meanwhile, so nothing can stay locked.
-`threading.Condition`, being written in Python, could be interrupted between two of its own steps.
+A caller waits on something of its own (a `Waiter`), outside this lock: a thread on a `threading.Lock`, a task on a future.
+CPython lets signal handlers run while a thread waits for a lock, and what they raise (KeyboardInterrupt) gets out of it at once;
+nothing is held meanwhile, so nothing can stay locked. `threading.Condition`, being written in Python, could be interrupted
+between two of its own steps.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import Literal
+from typing import Literal, Protocol
 
 from fastfetch.engine.actions import Action, CloseConnection, DecodeRecords, OpenConnection, SendBytes
 from fastfetch.engine.client import Engine
@@ -29,7 +30,7 @@ from fastfetch.net.connection import Address, Connection, ConnectionFault
 from fastfetch.net.frames import FrameBuffers
 from fastfetch.records import decode
 
-__all__ = ["ClientThread", "now_ms"]
+__all__ = ["ClientThread", "Waiter", "now_ms"]
 
 log = logging.getLogger("fastfetch.net")
 
@@ -42,13 +43,22 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+class Waiter(Protocol):
+    """Who waits for news. `release` is called once, with the client's lock held, mostly from its thread."""
+
+    def release(self) -> object: ...
+
+
 class ClientThread:
     """Runs an engine. `lock` guards the engine and everything reachable from it."""
 
     def __init__(self, engine: Engine, name: str = "fastfetch") -> None:
         self.engine = engine
-        self.lock = threading.Lock()
+        # Re-entrant for signal handlers alone, which may have interrupted the holder; see `is_held_here`.
+        self.lock = threading.RLock()
         self.crash: BaseException | None = None  # what ended the thread before its time; guarded by `lock`
+        self.has_ended = False  # its last waiters were told; guarded by `lock`
+        self._holder = threading.Condition(self.lock)
         self._config = engine.config
         self._isolation: Literal["read_uncommitted", "read_committed"] = (
             "read_committed" if engine.config.isolation_level == "read_committed" else "read_uncommitted"
@@ -60,7 +70,7 @@ class ClientThread:
         self._wake_out.setblocking(False)
         self._selector.register(self._wake_in, selectors.EVENT_READ, None)
         # --- guarded by `lock`
-        self._waiters: list[threading.Lock] = []
+        self._waiters: list[Waiter] = []
         self._stopping = False
         self._wake_all = False
         self._poked = False
@@ -80,17 +90,22 @@ class ClientThread:
             self._wake()
             self._poked = True  # after the fact: an interrupt in between must not leave a wake-up that was never sent
 
-    def waiter(self) -> threading.Lock:
-        """A lock that is released with the next news. Made with the lock held; acquire it, with a timeout, after letting go."""
-        lock = threading.Lock()
-        lock.acquire()
-        self._waiters.append(lock)
-        return lock
+    def add_waiter(self, waiter: Waiter) -> None:
+        """Release it with the next news. The lock is held by the caller, who lets go and then waits."""
+        self._waiters.append(waiter)
 
-    def forget(self, waiter: threading.Lock) -> None:
+    def forget(self, waiter: Waiter) -> None:
         """Nobody waits for it any more. The lock is held by the caller."""
         if waiter in self._waiters:
             self._waiters.remove(waiter)
+
+    def is_held_here(self) -> bool:
+        """True if this very thread holds the lock. Only a signal handler need ask: it may have interrupted the holder."""
+        try:
+            self._holder.notify(0)  # refused to a thread that does not hold it
+        except RuntimeError:
+            return False
+        return True
 
     def notify(self) -> None:
         """Wake all waiters. The lock is held by the caller."""
@@ -143,6 +158,7 @@ class ClientThread:
                 self._stopping = True
                 self._wake_in.close()
                 self._wake_out.close()
+                self.has_ended = True
                 self.notify()
 
     def _loop(self) -> None:
