@@ -261,7 +261,37 @@ class NoOffsetForPartitionError(BrokerError):
 
 
 class LogTruncationError(BrokerError):
-    """The log was cut below the position (KIP-320)."""
+    """The log was cut below the position and there is no reset policy: an unclean election has lost records (KIP-320).
+
+    topic, partition    stays at `position` and gives nothing until a seek
+    position            the next offset that would have been delivered; some records before it are no longer in the log
+    leader_epoch        leader epoch of the last record before it
+    divergent_offset    the first offset from which on the log may be another one than before; None if the leader can't say
+    divergent_epoch     the leader epoch before it, None likewise
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: int = -1,
+        topic: str = "",
+        partition: int = 0,
+        position: int | None = None,
+        leader_epoch: int | None = None,
+        divergent_offset: int | None = None,
+        divergent_epoch: int | None = None,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.topic = topic
+        self.partition = partition
+        self.position = position
+        self.leader_epoch = leader_epoch
+        self.divergent_offset = divergent_offset
+        self.divergent_epoch = divergent_epoch
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)  # found out here: no broker's code belongs to it
 
 
 class RecordTooLargeError(BrokerError):

@@ -26,6 +26,7 @@ from fastfetch.engine.offsets import Found, OffsetLookups
 from fastfetch.engine.pending import Pending
 from fastfetch.engine.readahead import HandOut, ReadAhead
 from fastfetch.engine.subscription import Phase, SubscriptionState
+from fastfetch.engine.validation import Validations
 from fastfetch.errors import ConnectionFailedError, CorruptBatchError, UsageError
 from fastfetch.types import OffsetAndMetadata, TopicPartition
 
@@ -55,6 +56,9 @@ class Engine:
             config, self.channels, self.cluster, self.metadata, self.subscription, self.timer, seed + 2
         )  # fmt: skip
         self.commits = Commits(config, self.channels, self.subscription, self.timer, seed + 3)
+        self.validations = Validations(
+            config, self.channels, self.cluster, self.metadata, self.subscription, self.timer, seed + 5
+        )  # fmt: skip
         self.fetcher = Fetcher(
             config, self.channels, self.cluster, self.metadata, self.subscription, self.readahead, self._actions, self.timer,
             seed + 4
@@ -83,16 +87,21 @@ class Engine:
         """Look at everything once, and queue the requests that are due."""
         self.timer.reset()
         self.channels.tick(now_ms)
-        if self.cluster.troubles or self.subscription.unsettled:
+        if self.cluster.troubles or self.subscription.unsettled or self.subscription.unchecked:
             self._report_unknown_partitions()
         self.lookups.pump(now_ms)
         self.commits.pump(now_ms)
+        self.validations.pump(now_ms)  # before anything is asked of a leader that was not seen before
         self.fetcher.pump(now_ms)
         # Last: the others find out here that a leader is not known, and nothing else might happen for minutes.
         self.metadata.pump(now_ms)
         if self.fetcher.has_news:
             self.fetcher.has_news = False
             self.has_news = True
+
+    def close(self, now_ms: int) -> None:
+        """Take leave of the brokers. What `take_actions` then returns is the last that has to be done."""
+        self.fetcher.end_sessions(now_ms)
 
     def take_actions(self) -> list[Action]:
         """What to do now: sends and closes in order, then what is to be decoded, so that the next answer comes in meanwhile."""
@@ -221,6 +230,7 @@ class Engine:
             "crc_checked_bytes": self.fetcher.crc_checked_bytes,
             "fetch_latency_ms": round(self.fetcher.latency_ms, 3),
             "dropped_answers": self.fetcher.dropped_answers,
+            "skipped_batches": self.fetcher.skipped_batches,
             "dropped_bytes": self.readahead.dropped_bytes,
             "buffered_bytes": self.readahead.bytes,
             "budget_bytes": self.fetcher.used_bytes,

@@ -5,11 +5,16 @@ prefetched records don't. `fetch_offset` runs ahead of it: the next offset to as
 being decoded.
 
     AWAITING_COMMITTED --offset stored--> FETCHING <--seek-- any
-           | nothing stored                  ^ |
-           v                                 | | out of range, seek_to_*
-    AWAITING_RESET ------looked up-----------+ |
-           ^                                   |
-           +-----------------------------------+
+           | nothing stored                ^ | | ^
+           v                               | | | | confirmed, or moved to where the log was cut
+    AWAITING_RESET ------looked up---------+ | | |
+           ^                                 | | |
+           +--- out of range, seek_to_* -----+ | |
+                          newer leader epoch   v |
+                                    AWAITING_VALIDATION <--seek, offset stored, with an epoch
+
+A position that carries the leader epoch of the record before it can be *checked*: does the log of the present leader still hold
+that record, or was it cut below (KIP-320)? Until that is known nothing is fetched and nothing handed out. `validation` asks.
 
 A *ticket* numbers everything asked on a partition's behalf. Whatever makes answers under way meaningless (seek, reset,
 unassigning, decoded data that ends elsewhere than expected) takes a new one; answers under an older ticket are dropped, when
@@ -48,6 +53,7 @@ class Mode(Enum):
 class Phase(Enum):
     AWAITING_COMMITTED = "awaiting the committed offset"
     AWAITING_RESET = "awaiting an offset by reset"
+    AWAITING_VALIDATION = "awaiting the check of its position"
     FETCHING = "fetching"
 
 
@@ -55,9 +61,9 @@ class PartitionState:
     """One assigned partition. A partition that goes and comes back gets a new object: nothing old can find its way into it."""
 
     __slots__ = (
-        "attempts", "buffered_bytes", "chunks", "error", "error_is_sticky", "fetch_offset", "high_watermark", "is_out_of_range",
-        "last_stable_offset", "leader_epoch", "log_start_offset", "max_bytes", "paused", "phase", "position", "refetched_at",
-        "reset_to", "retry_at_ms", "stale_version", "stop", "ticket", "tp",
+        "attempts", "buffered_bytes", "checked_epoch", "chunks", "error", "error_is_sticky", "fetch_offset", "high_watermark",
+        "is_out_of_range", "last_stable_offset", "leader_epoch", "log_start_offset", "max_bytes", "paused", "phase",
+        "placements", "position", "refetched_at", "reset_to", "retry_at_ms", "stale_version", "stop", "ticket", "tp",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition) -> None:
@@ -65,7 +71,9 @@ class PartitionState:
         self.ticket = 1
         self.phase = Phase.AWAITING_RESET
         self.position: int | None = None  # the next offset to hand out; None until it is known
-        self.leader_epoch: int | None = None  # of the last batch handed out; goes into commits
+        self.leader_epoch: int | None = None  # of the last batch handed out, or as the position was given; goes into commits
+        self.checked_epoch = -1  # of the leader under whom the position was last known to be in the log
+        self.placements = 0  # how often a seek or a reset put the position elsewhere
         self.reset_to: int | None = None  # EARLIEST, LATEST; None: by policy
         self.paused = False
         # --- reading ahead; written by the fetcher and by hand-outs
@@ -112,19 +120,35 @@ class PartitionState:
         self.fetch_offset = fetch_offset
         self.is_out_of_range = False
 
-    def move_to(self, offset: int, leader_epoch: int | None = None) -> None:
-        """Seek or reset: a new position, and everything on its way for the old one is void. The buffer must be empty by now."""
+    def move_to(self, offset: int, leader_epoch: int | None = None, checked_epoch: int | None = None) -> None:
+        """Seek or reset: a new position, and everything on its way for the old one is void. The buffer must be empty by now.
+
+        `checked_epoch` is that of the leader who gave the offset; None: somebody else did, and where an epoch came with it the
+        leader is asked first.
+        """
         assert not self.chunks
         self.ticket += 1
-        self.phase = Phase.FETCHING
-        self.position = self.fetch_offset = offset
+        self.placements += 1
+        self.position = offset
         self.leader_epoch = leader_epoch
+        self.checked_epoch = -1 if checked_epoch is None else checked_epoch
+        if leader_epoch is None or checked_epoch is not None:
+            self.phase, self.fetch_offset = Phase.FETCHING, offset
+        else:
+            self.phase, self.fetch_offset = Phase.AWAITING_VALIDATION, -1
         self._forget_faults()
+
+    def await_validation(self) -> None:
+        """The position stays, and everything on its way for it is void. The buffer must be empty by now."""
+        assert not self.chunks
+        self.halt()
+        self.phase = Phase.AWAITING_VALIDATION
 
     def await_reset(self, reset_to: int | None) -> None:
         """The position is to be looked up: at EARLIEST, at LATEST, or (None) wherever the policy says."""
         assert not self.chunks
         self.ticket += 1
+        self.placements += 1
         self.phase = Phase.AWAITING_RESET
         self.reset_to = reset_to
         self.position = None
@@ -146,13 +170,15 @@ class SubscriptionState:
     """The assigned partitions, in the order in which they were assigned.
 
     `drop_buffer` empties a partition's buffer: the read-ahead keeps count of the bytes and must hear of it.
-    `version` grows with every change to the set of partitions; `unsettled` are those without a position.
+    `version` grows with every change to the set of partitions; `unsettled` are those without a position, `unchecked` those whose
+    position was not yet held against the leader's epoch.
     """
 
     def __init__(self, *, has_group: bool, drop_buffer: Callable[[PartitionState], None] = lambda state: None) -> None:
         self.mode = Mode.NONE
         self.version = 0
         self.unsettled: dict[PartitionState, None] = {}
+        self.unchecked: dict[PartitionState, None] = {}
         self.has_moved = False  # a partition may be fetched that could not be, or elsewhere; the fetcher clears it
         self._states: dict[TopicPartition, PartitionState] = {}
         self._topics: frozenset[str] = frozenset()
@@ -206,6 +232,7 @@ class SubscriptionState:
                 state.phase = Phase.AWAITING_RESET
                 state.error = None
                 self.unsettled.pop(state, None)
+                self.unchecked.pop(state, None)
                 del self._states[tp]
         for tp in wanted:
             if tp not in self._states:
@@ -257,26 +284,50 @@ class SubscriptionState:
     # --- moving ---------------------------------------------------------------------------------------------------------
 
     def seek(self, state: PartitionState, offset: int, leader_epoch: int | None = None) -> None:
-        """The caller wants `offset` next."""
+        """The caller wants `offset` next; with an epoch, provided the log still holds the record of that epoch before it."""
         self._drop_buffer(state)
-        state.move_to(offset, leader_epoch)
-        self.unsettled.pop(state, None)
-        self.has_moved = True
+        self._place(state, offset, leader_epoch, None)
 
     def request_reset(self, state: PartitionState, reset_to: int | None) -> None:
         """Look the position up at EARLIEST, at LATEST, or by the policy (None)."""
         self._drop_buffer(state)
         state.await_reset(reset_to)
         self.unsettled[state] = None
+        self.unchecked.pop(state, None)
 
-    def settle(self, state: PartitionState, ticket: int, offset: int, leader_epoch: int | None = None) -> bool:
-        """A look-up found `offset`. Counts only while the partition waits for that very look-up; says whether it did."""
+    def settle(
+        self, state: PartitionState, ticket: int, offset: int, leader_epoch: int | None = None, checked_epoch: int | None = None
+    ) -> bool:
+        """A look-up or a check found `offset`; for `checked_epoch` see `PartitionState.move_to`. Counts only while the partition
+        waits for that very answer; says whether it did."""
         if state.ticket != ticket or state.phase is Phase.FETCHING or self._states.get(state.tp) is not state:
             return False
-        state.move_to(offset, leader_epoch)
-        self.unsettled.pop(state, None)
-        self.has_moved = True
+        self._place(state, offset, leader_epoch, checked_epoch)
         return True
+
+    def _place(self, state: PartitionState, offset: int, leader_epoch: int | None, checked_epoch: int | None) -> None:
+        state.move_to(offset, leader_epoch, checked_epoch)
+        self.unsettled.pop(state, None)
+        if checked_epoch is None:
+            self.unchecked[state] = None
+        else:
+            self.unchecked.pop(state, None)
+        self.has_moved = True
+
+    def request_validation(self, state: PartitionState) -> None:
+        """The leader changed: what was read from the old one and not handed out is void, and the position is to be checked."""
+        self._drop_buffer(state)
+        state.await_validation()
+        self.unchecked[state] = None
+
+    def confirm(self, state: PartitionState, checked_epoch: int) -> None:
+        """The position of an unchecked partition is good under the leader of this epoch: go on from it."""
+        del self.unchecked[state]
+        state.checked_epoch = checked_epoch
+        if state.phase is Phase.AWAITING_VALIDATION:
+            assert state.position is not None
+            state.phase, state.fetch_offset = Phase.FETCHING, state.position
+            self.has_moved = True
 
     def pause(self, state: PartitionState) -> None:
         """Deliver and fetch nothing more until resumed. What is buffered stays."""

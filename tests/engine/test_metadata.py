@@ -55,7 +55,8 @@ def test_a_new_leader_is_asked_at_the_same_position() -> None:
     s.leaders["t", 0] = (2, 6)
     s.fetched(s.expect("Fetch", node=1), {0: 6})
     s.advance(1_000)
-    assert s.expect("Fetch", node=2).partitions()[P0]["fetch_offset"] == 10
+    assert s.take() == [], "what the old leader sent may be gone from the log"
+    s.fetched(s.expect("Fetch", node=2), {0: batch(0)})
     assert len(s.take()) == 10
 
 
