@@ -59,6 +59,13 @@ def kafka(cluster: KafkaCluster) -> Kafka:
     return Kafka(cluster)
 
 
+@pytest.fixture(scope="session")
+def three(cluster_or_skip: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """Three brokers. Whoever stops one starts it again; `wait_in_sync` returns when it has caught up."""
+    with KafkaCluster(tmp_path_factory.mktemp("kafka") / "three", brokers=3) as running:
+        yield Kafka(running)
+
+
 class Sent(NamedTuple):
     """A record as it was given to the producer, with the offset that the broker gave it."""
 
@@ -90,6 +97,21 @@ class Kafka:
 
         wait_for(has_leaders, f"leaders of {unique}")
         return unique
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """The leader of each partition, as the brokers say."""
+        found = self.admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions
+        return {number: partition.leader for number, partition in found.items()}
+
+    def wait_in_sync(self) -> None:
+        """Until every replica of every topic has caught up: another broker may die then without a loss."""
+
+        def in_sync() -> bool:
+            topics = self.admin.list_topics(timeout=SECONDS).topics.values()
+            found = [partition for topic in topics for partition in topic.partitions.values()]
+            return all(p.leader >= 0 and set(p.isrs) == set(p.replicas) for p in found)
+
+        wait_for(in_sync, "all replicas in sync")
 
     def producer(self, codec: str = "none", **config: object) -> confluent_kafka.Producer:
         settings: dict[str, object] = {

@@ -235,6 +235,14 @@ class KafkaCluster:
     def resume(self, node_id: int) -> None:
         self._signal(node_id, signal.SIGCONT, paused=False)
 
+    def heal(self) -> None:
+        """Resume what is paused and start what has ended."""
+        for node in self.nodes:
+            if node.paused:
+                self.resume(node.id)
+        if dead := [node.id for node in self.nodes if not node.running]:
+            self.launch(*dead)
+
     def _signal(self, node_id: int, which: signal.Signals, *, paused: bool) -> None:
         node = self.node(node_id)
         if node.process is None:

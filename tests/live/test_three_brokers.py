@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
 
 import confluent_kafka
-import pytest
 
 import fastfetch
 from fastfetch import TopicPartition
 from tests.live.conftest import SECONDS, Kafka, Sent, sent
-from tests.live.kafka_cluster import KafkaCluster
 
 PARTITIONS = 6
-
-
-@pytest.fixture(scope="module")
-def three(cluster_or_skip: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    with KafkaCluster(tmp_path_factory.mktemp("kafka") / "three", brokers=3) as running:
-        yield Kafka(running)
 
 
 def test_nothing_is_lost_or_repeated_when_leaders_change(three: Kafka) -> None:

@@ -1,0 +1,73 @@
+"""What librdkafka's admin client can't ask: replicas moved to other brokers, and who the active controller is.
+
+Through kio, whose messages are generated from Kafka's own schemas; nothing of what is tested takes part.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kio.schema.alter_partition_reassignments.v0 import request as reassignment
+from kio.schema.alter_partition_reassignments.v0.response import AlterPartitionReassignmentsResponse
+from kio.schema.describe_quorum.v0 import request as quorum
+from kio.schema.describe_quorum.v0.response import DescribeQuorumResponse
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+
+from tests.live.conftest import SECONDS, Kafka, wait_for
+from tests.live.kafka_cluster import HOST
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+def ask(port: int, request: Any, answer: type[Any]) -> Any:
+    """One question on a connection of its own."""
+    frame = io.BytesIO()
+    header = type(request).__header_schema__
+    asked = header(
+        request_api_key=type(request).__api_key__,
+        request_api_version=type(request).__version__,
+        correlation_id=1,
+        client_id="administration",
+    )
+    entity_writer(header)(frame, asked)
+    entity_writer(type(request))(frame, request)
+    with socket.create_connection((HOST, port), SECONDS) as link, link.makefile("rb") as incoming:
+        link.sendall(struct.pack(">i", frame.tell()) + frame.getvalue())
+        got = incoming.read(struct.unpack(">i", incoming.read(4))[0])
+    _, at = entity_reader(answer.__header_schema__)(got, 0)
+    return entity_reader(answer)(got, at)[0]
+
+
+def move(kafka: Kafka, topic: str, replicas: Mapping[int, Sequence[int]]) -> None:
+    """Give each partition these replicas; returns when they lead and the old ones are gone."""
+    wanted = tuple(
+        reassignment.ReassignablePartition(partition_index=partition, replicas=tuple(nodes))
+        for partition, nodes in replicas.items()
+    )
+    # Brokers with KRaft pass it on to the controller; with ZooKeeper the controller is one of the brokers, and metadata names it.
+    asked = kafka.cluster.node(kafka.admin.list_topics(timeout=SECONDS).controller_id)
+    topics = (reassignment.ReassignableTopic(name=topic, partitions=wanted),)
+    answer = ask(asked.port, reassignment.AlterPartitionReassignmentsRequest(topics=topics), AlterPartitionReassignmentsResponse)
+    assert answer.error_code is ErrorCode.none, answer
+    assert all(part.error_code is ErrorCode.none for found in answer.responses for part in found.partitions), answer
+
+    def has_moved() -> bool:
+        found = kafka.admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions
+        return all(set(found[p].replicas) == set(nodes) and found[p].leader in nodes for p, nodes in replicas.items())
+
+    wait_for(has_moved, f"{topic} on {replicas}")
+
+
+def active_controller(kafka: Kafka) -> int:
+    """The node that leads the metadata quorum, which the Metadata API of a KRaft broker doesn't tell."""
+    partition = quorum.PartitionData(partition_index=0)
+    request = quorum.DescribeQuorumRequest(topics=(quorum.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),))
+    running = next(node for node in kafka.cluster.nodes if node.running and not node.paused)
+    answer = ask(running.port, request, DescribeQuorumResponse)
+    assert answer.error_code is ErrorCode.none, answer
+    return int(answer.topics[0].partitions[0].leader_id)

@@ -1,0 +1,103 @@
+"""Brokers die, stop and come back while a producer and a consumer go on.
+
+Every record arrives once and in order, no poll raises, and none takes longer than it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fastfetch import TopicPartition
+from tests.live.administration import active_controller, move
+from tests.live.conftest import Kafka, wait_for
+from tests.live.history import Load, Reader
+
+PARTITIONS = 6
+
+
+@pytest.fixture
+def topic(three: Kafka) -> Iterator[str]:
+    """Three copies of each partition, and a record is acknowledged when two have it: no death of one broker loses any."""
+    three.wait_in_sync()
+    yield three.topic("faults", PARTITIONS, min_insync_replicas=2)
+    three.cluster.heal()
+
+
+def everything(topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, p) for p in range(PARTITIONS)]
+
+
+def test_a_leader_is_killed_and_comes_back(three: Kafka, topic: str) -> None:
+    with Reader(three, everything(topic)) as reader:
+        with Load(three, topic, PARTITIONS) as load:
+            reader.wait_for_more()
+            for victim in (1, 2):
+                three.cluster.kill(victim)
+                wait_for(lambda dead=victim: dead not in three.leaders(topic).values(), f"leaders other than {victim}")
+                reader.wait_for_more()
+                three.cluster.launch(victim)
+                three.wait_in_sync()
+                reader.wait_for_more()
+        reader.wait_for_all(load)
+
+
+def test_every_broker_is_restarted_in_good_order(three: Kafka, topic: str) -> None:
+    with Reader(three, everything(topic)) as reader:
+        with Load(three, topic, PARTITIONS) as load:
+            for node in three.cluster.nodes:
+                reader.wait_for_more()
+                three.cluster.restart(node.id)
+                three.wait_in_sync()
+            reader.wait_for_more()
+        reader.wait_for_all(load)
+
+
+def test_the_active_controller_is_killed(three: Kafka, topic: str) -> None:
+    with Reader(three, everything(topic)) as reader:
+        with Load(three, topic, PARTITIONS) as load:
+            reader.wait_for_more()
+            controller = active_controller(three)
+            three.cluster.kill(controller)
+            reader.wait_for_more()
+            assert active_controller(three) != controller
+            three.cluster.launch(controller)
+        reader.wait_for_all(load)
+
+
+def test_partitions_are_moved_to_other_brokers(three: Kafka, topic: str) -> None:
+    """The old leaders have no copy any more; what they would still answer is an error."""
+    with Reader(three, everything(topic)) as reader:
+        with Load(three, topic, PARTITIONS) as load:
+            for pair in ((1, 2), (2, 3), (3, 1)):
+                move(three, topic, dict.fromkeys(range(PARTITIONS), pair))
+                reader.wait_for_more()
+        reader.wait_for_all(load)
+
+
+def test_a_broker_stops_answering(three: Kafka, topic: str) -> None:
+    """Its connections stay open: only the request timeout tells."""
+    with Reader(three, everything(topic), request_timeout_ms=2_000) as reader:
+        with Load(three, topic, PARTITIONS) as load:
+            reader.wait_for_more()
+            three.cluster.pause(2)
+            reader.wait_for_more()
+            three.cluster.resume(2)
+            reader.wait_for_more()
+        reader.wait_for_all(load)
+
+
+def test_all_brokers_are_gone_and_come_back(three: Kafka, topic: str) -> None:
+    nodes = [node.id for node in three.cluster.nodes]
+    with Reader(three, everything(topic)) as reader:
+        with Load(three, topic, PARTITIONS) as load:
+            reader.wait_for_more()
+            three.cluster.kill(*nodes)
+            before, connects = reader.empty_polls, reader.do(lambda consumer: consumer.metrics()["connects"])
+            wait_for(lambda: reader.empty_polls >= before + 20, "polls without records")
+            tried = reader.do(lambda consumer: consumer.metrics()["connects"]) - connects
+            assert tried <= 4 * 2 * 5 * len(nodes), f"{tried} attempts to connect in about four seconds"
+            three.cluster.launch(*nodes)
+            reader.wait_for_more()
+        reader.wait_for_all(load)
