@@ -1,5 +1,5 @@
-"""The decoder's times are estimates made of few looks at the clock: which batches are looked at is known exactly, what comes of it
-roughly."""
+"""The decoder's times are estimates made of few looks at the clock: which batches are looked at is known exactly, what comes of
+it roughly."""
 
 from __future__ import annotations
 
@@ -69,6 +69,8 @@ def test_the_sums_come_near_the_truth(codec: str) -> None:
 
 def test_threads_add_their_times_up() -> None:
     data = b"".join(moved(encode_batch(values(1500, 400), codec="zstd"), 1500 * n) for n in range(8))
-    alone, shared = times(data), times(data, threads=2)
+    # The least of several: other programs may have had a turn in the others.
+    alone = [min(column) for column in zip(*(times(data) for _ in range(9)), strict=True)]
+    shared = [min(column) for column in zip(*(times(data, threads=2) for _ in range(9)), strict=True)]
     for one, two in zip(alone, shared, strict=True):
-        assert one / 8 < two < one * 8
+        assert one / 4 < two < one * 4
