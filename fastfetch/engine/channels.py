@@ -168,6 +168,12 @@ class Channels:
         channel = None if node is None else node.channels.get(lane)
         return channel is None or channel.state is State.DOWN
 
+    def open_channel(self, node_id: int) -> Channel | None:
+        """The least busy connection to a node that is up; none is opened for this."""
+        node = self.nodes.get(node_id)
+        up = [] if node is None else [channel for channel in node.channels.values() if channel.state is State.READY]
+        return min(up, key=lambda channel: len(channel.calls), default=None)
+
     def any_ready(self, now_ms: int) -> Channel | None:
         """A control channel to whichever broker answers soonest: one that is open, else one being opened, else a new one."""
         waiting = False

@@ -41,7 +41,6 @@ class Engine:
 
     def __init__(self, config: ConsumerConfig, *, seed: int = 0, wall_ms: Callable[[], int] | None = None) -> None:
         self.config = config
-        self.wall_ms = wall_ms
         self.timer = Timer()
         self.has_news = False  # a waiting caller should look again; the owner clears it
         self._actions: list[Action] = []
@@ -53,7 +52,7 @@ class Engine:
             config, self.channels, self.cluster, self.timer, self._topics_of_interest, self._recreated, seed + 1
         )  # fmt: skip
         self.lookups = OffsetLookups(
-            config, self.channels, self.cluster, self.metadata, self.subscription, self.timer, seed + 2
+            config, self.channels, self.cluster, self.metadata, self.subscription, self.timer, seed + 2, wall_ms
         )  # fmt: skip
         self.commits = Commits(config, self.channels, self.subscription, self.timer, seed + 3)
         self.validations = Validations(

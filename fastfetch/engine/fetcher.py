@@ -10,7 +10,8 @@ Memory: buffered, being decoded and asked for together stay within `max_buffered
 that it fits in after inflating, guessed from what earlier answers inflated to. Only when nothing at all is there to hand out may
 one request leave over the budget, or a batch larger than it would never come.
 
-Requests to one node after another are one session (`session`, KIP-227); those on the second connection stand for themselves.
+The requests to a node, one after another, are one session (`session`, KIP-227); those on the second connection stand for
+themselves.
 """
 
 from __future__ import annotations
@@ -277,6 +278,20 @@ class Fetcher:
             channel, tables.FETCH, version, body, now_ms, on_answer=answered, on_failure=failed, read=_read_fetch
         )  # fmt: skip
 
+    def end_sessions(self, now_ms: int) -> None:
+        """Tell brokers that their sessions are over, as far as that takes no waiting: they have room for so many."""
+        for node_id, session in self._sessions.items():
+            channel = self._channels.open_channel(node_id)
+            farewell = session.farewell()
+            if channel is None or farewell is None:
+                continue
+            newest = NEWEST_FETCH if session.by_id else NEWEST_FETCH_BY_NAME
+            version = self._channels.version(channel, tables.FETCH, at_most=newest)
+            body = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "isolation_level": 0, "rack_id": "", **farewell}
+            self._channels.send(
+                channel, tables.FETCH, version, body, now_ms, on_answer=_unheard, on_failure=_unheard, read=_read_fetch
+            )  # fmt: skip
+
     # --- answers --------------------------------------------------------------------------------------------------------
 
     def _land(self, flight: Flight) -> None:
@@ -516,6 +531,10 @@ class Fetcher:
         else:
             log.warning("%s; going to the %s offset", where, policy)
             self._subscription.request_reset(state, None)
+
+
+def _unheard(answer: object, now_ms: int) -> None:
+    """Nobody waits for this answer."""
 
 
 def _read_fetch(api: Api, version: int, frame: bytes | bytearray | memoryview) -> tuple[int, FetchResponse]:

@@ -2,6 +2,7 @@
 
     (0, 0)   everything, and please open a session        (id, n)   what has changed since n - 1
     (id, 0)  everything, in a new session for this one    (0, -1)   everything, no session
+    (id, -1) good-bye
 
 One session a node, used by one request at a time. In an incremental answer a partition that is absent has nothing new; one that
 is no longer wanted must be forgotten by name, or the broker goes on sending it.
@@ -54,14 +55,14 @@ class Asked:
 class FetchSession:
     """What one node knows of what is fetched from it. Without a session (`id` 0) that is what the last request said."""
 
-    __slots__ = ("_by_id", "_refusals", "_retry_at_ms", "_sent", "_states", "epoch", "id", "partitions")
+    __slots__ = ("_refusals", "_retry_at_ms", "_sent", "_states", "by_id", "epoch", "id", "partitions")
 
     def __init__(self) -> None:
         self.id = 0
         self.epoch = 0  # of the next request; 0: a full one
         self.partitions: dict[Key, Asked] = {}
         self._states: dict[PartitionState, Asked] = {}
-        self._by_id = False
+        self.by_id = False
         self._sent = NO_SESSION
         self._refusals = 0
         self._retry_at_ms = 0
@@ -74,9 +75,9 @@ class FetchSession:
         by_id        topics go by id (Fetch v13 and later)
         is_possible  the version knows sessions
         """
-        if by_id != self._by_id:
+        if by_id != self.by_id:
             self.epoch = 0
-            self._by_id = by_id
+            self.by_id = by_id
         if not is_possible or (self.id == 0 and now_ms < self._retry_at_ms):
             self._sent = NO_SESSION
         else:
@@ -108,6 +109,12 @@ class FetchSession:
             "topics": by_topic(changed, by_id=by_id),
             "forgotten_topics_data": _forgotten(forgotten, by_id=by_id),
         }
+
+    def farewell(self) -> dict[str, Any] | None:
+        """The fields of a request that ends the session, None if there is none."""
+        if self.id == 0:
+            return None
+        return {"session_id": self.id, "session_epoch": -1, "topics": [], "forgotten_topics_data": []}
 
     def answered(self, session_id: int, now_ms: int, *, is_throttled: bool) -> None:
         """A good answer came, with this session id. `is_throttled`: it is empty because the broker wants silence (KIP-219)."""

@@ -192,6 +192,12 @@ class ClientThread:
             else:
                 timeout = max(0.0, (wake_at - now_ms()) / 1000)
             self._wait(timeout)
+        with self.lock:
+            engine.close(now_ms())
+            actions = engine.take_actions()
+        for action in actions:
+            if isinstance(action, SendBytes):
+                self._perform(action, now_ms())
 
     def _wait(self, timeout: float | None) -> None:
         for key, mask in self._selector.select(timeout):

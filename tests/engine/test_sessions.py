@@ -213,13 +213,15 @@ def test_a_partition_that_moves_is_forgotten_here_and_said_there() -> None:
 
 
 def test_a_newer_leader_epoch_is_said() -> None:
-    s, _ = in_session()
+    s, tps = in_session()
     s.leaders["t", 2] = (1, 9)
     refresh(s)
+    for fetch in [asked for asked in s.asked if asked.api.name == "Fetch"]:  # one beside the long poll, perhaps
+        s.fetched(fetch, {}, session=SESSION if fetch.body["session_id"] else 0)
     s.fetched(s.expect("Fetch"), {}, session=SESSION)
-    fetch = s.expect("Fetch")
-    assert said(fetch) == (SESSION, 2, {2: 0}, [])
-    assert fetch.partitions()[TopicPartition("t", 2)]["current_leader_epoch"] == 9
+    said_of = [asked.partitions()[tps[2]] for asked in s.history if asked.api.name == "Fetch" and tps[2] in asked.partitions()]
+    assert [p["current_leader_epoch"] for p in said_of][0] == 5
+    assert {p["current_leader_epoch"] for p in said_of[1:]} == {9}
 
 
 def test_another_topic_under_the_same_name_leaves_by_its_id() -> None:
@@ -250,6 +252,19 @@ def test_names_and_ids_do_not_meet_in_a_session() -> None:
     s.fetched(s.expect("Fetch"), {}, session=SESSION)
     fetch = s.expect("Fetch")
     assert (fetch.version, fetch.body["session_id"], fetch.body["session_epoch"]) == (13, SESSION, 0)
+
+
+def test_sessions_are_ended_on_closing() -> None:
+    s = Script(2, nodes=2)
+    s.started(0, 1)
+    s.fetched(s.expect("Fetch", node=1), {0: None}, session=5)
+    s.fetched(s.expect("Fetch", node=2), {1: None}, session=0)
+    s.engine.close(s.now)
+    for action in s.engine.take_actions():
+        s._perform(action)
+    last = s.history[-1]
+    assert (said(last), last.node, last.body["max_wait_ms"]) == ((5, -1, {}, []), 1, 0)
+    assert sum(asked.body.get("session_epoch") == -1 for asked in s.history if asked.api.name == "Fetch") == 1
 
 
 def test_brokers_that_know_no_sessions() -> None:
