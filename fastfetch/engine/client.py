@@ -25,7 +25,7 @@ from fastfetch.engine.metadata import Cluster, MetadataUpdates, Topic
 from fastfetch.engine.offsets import Found, OffsetLookups
 from fastfetch.engine.pending import Pending
 from fastfetch.engine.readahead import HandOut, ReadAhead
-from fastfetch.engine.subscription import Phase, SubscriptionState
+from fastfetch.engine.subscription import PartitionState, Phase, SubscriptionState
 from fastfetch.engine.validation import Validations
 from fastfetch.errors import ConnectionFailedError, CorruptBatchError, UsageError
 from fastfetch.types import OffsetAndMetadata, TopicPartition
@@ -44,6 +44,7 @@ class Engine:
         self.timer = Timer()
         self.has_news = False  # a waiting caller should look again; the owner clears it
         self._actions: list[Action] = []
+        self._told: set[PartitionState] = set()  # whose error was raised since all had their turn
         self.readahead = ReadAhead()
         self.subscription = SubscriptionState(has_group=config.group_id is not None, drop_buffer=self.readahead.drop)
         self.cluster = Cluster()
@@ -172,17 +173,22 @@ class Engine:
         """Raise the error of a partition that has nothing left to deliver, if there is one. Others come first next time."""
         if self.readahead.has_records or self.fetcher.is_decoding:
             return
-        for state in self.subscription:
-            error = state.error
-            if error is None or state.chunks or state.paused:
-                continue
-            if not state.error_is_sticky:
-                state.error = None  # told once; the partition is tried again
-                self.metadata.request_update()
-                trouble = self.cluster.troubles.get(state.tp.topic)
-                if trouble is not None:
-                    trouble.times = 0
-            raise error
+        faulty = [state for state in self.subscription if state.error is not None and not state.chunks and not state.paused]
+        if not faulty:
+            return
+        if self._told.issuperset(faulty):
+            self._told.clear()
+        state = next(state for state in faulty if state not in self._told)
+        self._told.add(state)
+        error = state.error
+        assert error is not None
+        if not state.error_is_sticky:
+            state.error = None  # told once; the partition is tried again
+            self.metadata.request_update()
+            trouble = self.cluster.troubles.get(state.tp.topic)
+            if trouble is not None:
+                trouble.times = 0
+        raise error
 
     # --- questions ------------------------------------------------------------------------------------------------------
 
@@ -260,7 +266,11 @@ class Engine:
     def _recreated(self, names: list[str]) -> None:
         """Another topic under the same name (KIP-516): positions in the old one mean nothing in it."""
         for state in self.subscription:
-            if state.tp.topic in names and state.phase is Phase.FETCHING:
+            if state.tp.topic not in names:
+                continue
+            if state.position is None:
+                state.halt()  # what is being looked up may be an offset of the old topic
+            else:
                 log.warning(
                     "topic %r was deleted and created again: position %s of %s is void, going by auto_offset_reset",
                     state.tp.topic, state.position, state.tp,
