@@ -80,9 +80,8 @@ def test_a_slow_answer_is_no_dead_connection(broker: Broker) -> None:
     broker.on("Fetch", slices(500, 0.35))
     with consumer_of(broker, request_timeout_ms=1_500, fetch_max_wait_ms=100) as consumer:
         assert read(consumer, 51) == list(range(51))
-    assert (
-        len(broker.requests("Fetch")) == 1 or broker.requests("Fetch")[1].body["topics"][0]["partitions"][0]["fetch_offset"] == 51
-    )
+    asked = [t["partitions"][0]["fetch_offset"] for request in broker.requests("Fetch") for t in request.body["topics"]]
+    assert asked in ([0], [0, 51])
 
 
 def test_a_silent_broker_is_given_up_after_the_request_timeout(broker: Broker) -> None:
