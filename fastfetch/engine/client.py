@@ -176,6 +176,7 @@ class Engine:
         faulty = [state for state in self.subscription if state.error is not None and not state.chunks and not state.paused]
         if not faulty:
             return
+        self._told.intersection_update(faulty)
         if self._told.issuperset(faulty):
             self._told.clear()
         state = next(state for state in faulty if state not in self._told)
