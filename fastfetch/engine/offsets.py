@@ -3,11 +3,16 @@ leaders.
 
 An answer to a reset applies only while the partition waits for that very reset (its ticket); a seek, an unassignment or a newer
 reset makes it void. Each partition is retried by itself: one without a leader holds up no other (KAFKA-6397).
+
+A reset by duration (KIP-1106) goes to the first record that is not older. Where there is none yet it goes to the end. That takes
+two more questions: where the end is, and whether a record came before it meanwhile, for the time alone would skip such a one.
+(Kafka's Java client, 4.1, has no position in this case, and asks again every request.timeout.ms until there is a record.)
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from fastfetch.config import ConsumerConfig
@@ -16,7 +21,7 @@ from fastfetch.engine.channels import Channels, Lane
 from fastfetch.engine.metadata import Cluster, MetadataUpdates
 from fastfetch.engine.pending import Pending
 from fastfetch.engine.subscription import EARLIEST, LATEST, PartitionState, Phase, SubscriptionState
-from fastfetch.errors import FastFetchError, NoOffsetForPartitionError, ProtocolError, broker_error, is_retriable
+from fastfetch.errors import FastFetchError, NoOffsetForPartitionError, ProtocolError, UsageError, broker_error, is_retriable
 from fastfetch.protocol import tables
 from fastfetch.types import OffsetAndTimestamp, TopicPartition
 
@@ -32,7 +37,19 @@ UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
 class Lookup:
     """One partition and one timestamp (or EARLIEST, LATEST) to be found."""
 
-    __slots__ = ("attempts", "in_flight", "query", "retry_at_ms", "state", "ticket", "timestamp", "tp")
+    __slots__ = (
+        "asked_epoch",
+        "attempts",
+        "end",
+        "in_flight",
+        "query",
+        "retry_at_ms",
+        "since",
+        "state",
+        "ticket",
+        "timestamp",
+        "tp",
+    )
 
     def __init__(self, tp: TopicPartition, timestamp: int, query: Query | None, state: PartitionState | None) -> None:
         self.tp = tp
@@ -40,6 +57,9 @@ class Lookup:
         self.query = query  # who asked; or, for a reset,
         self.state = state
         self.ticket = 0 if state is None else state.ticket
+        self.since = timestamp  # of a reset by duration, whose `timestamp` is LATEST for a while
+        self.end: tuple[OffsetAndTimestamp, int] | None = None  # where it goes if there is no such record; the leader's epoch
+        self.asked_epoch = -1  # of the leader, as it was known when it was asked
         self.in_flight = False
         self.attempts = 0
         self.retry_at_ms = 0
@@ -77,8 +97,13 @@ class OffsetLookups:
         subscription: SubscriptionState,
         timer: Timer,
         seed: int = 0,
+        wall_ms: Callable[[], int] | None = None,
     ) -> None:
         self._config = config
+        self._reset_duration_ms = config.reset_duration_ms
+        if self._reset_duration_ms is not None and wall_ms is None:
+            raise UsageError("auto_offset_reset by_duration needs a clock: give wall_ms")
+        self._wall_ms = wall_ms
         self._channels = channels
         self._cluster = cluster
         self._metadata = metadata
@@ -141,7 +166,10 @@ class OffsetLookups:
                     message = f'no position for {state.tp}: {group}auto_offset_reset is "none"; seek to an offset first'
                     state.fail(NoOffsetForPartitionError(message), sticky=True)
                     continue
-                to = EARLIEST if policy == "earliest" else LATEST
+                if self._reset_duration_ms is not None and self._wall_ms is not None:
+                    to = max(0, self._wall_ms() - self._reset_duration_ms)  # negative numbers mean something else
+                else:
+                    to = EARLIEST if policy == "earliest" else LATEST
             lookup = self._resets[state] = Lookup(state.tp, to, None, state)
             self._lookups.append(lookup)
         if len(self._resets) > 2 * len(self._subscription.unsettled) + 16:
@@ -169,10 +197,11 @@ class OffsetLookups:
         for tp, lookup in batch.items():
             lookup.in_flight = True
             leader = self._cluster.leader(tp)
+            lookup.asked_epoch = -1 if leader is None else leader.epoch
             topics.setdefault(tp.topic, []).append(
                 {
                     "partition_index": tp.partition,
-                    "current_leader_epoch": -1 if leader is None else leader.epoch,
+                    "current_leader_epoch": lookup.asked_epoch,
                     "timestamp": lookup.timestamp,
                 }
             )
@@ -213,12 +242,25 @@ class OffsetLookups:
             return
         if code == 0 and offset >= 0:
             epoch = part["leader_epoch"] if part["leader_epoch"] >= 0 else None
-            self._found(lookup, OffsetAndTimestamp(offset, part["timestamp"], epoch))
-        elif (code == 0 and offset == -1 and lookup.timestamp >= 0) or code == UNSUPPORTED_FOR_MESSAGE_FORMAT:
+            if epoch is not None and epoch > lookup.asked_epoch >= 0:
+                self._metadata.request_update()  # there is a newer leader than we know of
+            found = OffsetAndTimestamp(offset, part["timestamp"], epoch)
+            if lookup.timestamp == lookup.since:
+                self._found(lookup, found, lookup.asked_epoch)
+            else:
+                lookup.end, lookup.timestamp = (found, lookup.asked_epoch), lookup.since
+        elif code == 0 and offset == -1 and lookup.timestamp >= 0:
+            if lookup.state is None:
+                self._found(lookup, None)
+            elif lookup.end is None:
+                lookup.timestamp = LATEST
+            else:
+                self._found(lookup, *lookup.end)
+        elif code == UNSUPPORTED_FOR_MESSAGE_FORMAT:
             self._found(lookup, None)
         elif code == 0:
             self._fail(lookup, ProtocolError(f"ListOffsets answered offset {offset} for {lookup.tp}, which is no offset"))
-        elif is_retriable(code) or code in STALE_LEADER:
+        elif is_retriable(code) or code in STALE_LEADER or code == -1:
             if code in STALE_LEADER:
                 self._metadata.request_update()
             self._again(lookup, now_ms)
@@ -227,7 +269,8 @@ class OffsetLookups:
         else:
             self._fail(lookup, broker_error(code, f"looking up an offset of {lookup.tp} failed"))
 
-    def _found(self, lookup: Lookup, found: OffsetAndTimestamp | None) -> None:
+    def _found(self, lookup: Lookup, found: OffsetAndTimestamp | None, leader_epoch: int = -1) -> None:
+        """`leader_epoch` is that of the leader who was asked, not of a record."""
         if lookup.query is not None:
             query = lookup.query
             query.found[lookup.tp] = found
@@ -239,7 +282,7 @@ class OffsetLookups:
             if found is None:
                 message = f"{lookup.tp} has no offset to start at: its message format is too old; seek to one"
                 lookup.state.fail(broker_error(UNSUPPORTED_FOR_MESSAGE_FORMAT, message), sticky=True)
-            elif self._subscription.settle(lookup.state, lookup.ticket, found.offset):
+            elif self._subscription.settle(lookup.state, lookup.ticket, found.offset, found.leader_epoch, leader_epoch):
                 log.info("%s starts at offset %d", lookup.tp, found.offset)
 
     def _fail(self, lookup: Lookup, error: FastFetchError) -> None:
@@ -248,7 +291,7 @@ class OffsetLookups:
             lookup.query.pending.fail(error)
         elif lookup.state is not None and lookup.is_wanted:
             # Raised once; the next poll tries again.
-            self._lookups.remove(lookup)
+            lookup.ticket = -1
             self._resets.pop(lookup.state, None)
             lookup.state.fail(error, sticky=False)
 

@@ -37,10 +37,12 @@ class Chunk:
 class Move:
     """One step of a hand-out, with what it takes to go back. Written down before the step is taken."""
 
-    __slots__ = ("block", "chunk", "epoch", "position", "row", "state")
+    __slots__ = ("block", "chunk", "drops", "epoch", "placements", "position", "row", "state")
 
     def __init__(self, state: PartitionState, chunk: Chunk, block: RecordBlock | None) -> None:
         self.state = state
+        self.placements = state.placements
+        self.drops = state.drops
         self.position = state.position
         self.epoch = state.leader_epoch
         self.chunk = chunk
@@ -79,6 +81,7 @@ class ReadAhead:
     def __init__(self) -> None:
         self.bytes = 0
         self.dropped_bytes = 0  # decoded in vain: seeks, unassigned partitions
+        self.released_bytes = 0  # given back by partitions that stayed paused
         self.records_handed_out = 0
         # Partitions with something to hand out, longest unserved first. Paused ones are not in it.
         self._queue: dict[PartitionState, None] = {}
@@ -98,7 +101,8 @@ class ReadAhead:
             self._queue.setdefault(state)
 
     def drop(self, state: PartitionState) -> None:
-        """Forget everything buffered for a partition: its position is about to move."""
+        """Forget everything buffered for a partition: its position is about to move, or what was read ahead is void."""
+        state.drops += 1
         self.bytes -= state.buffered_bytes
         self.dropped_bytes += state.buffered_bytes
         state.buffered_bytes = 0
@@ -135,8 +139,13 @@ class ReadAhead:
         """Put back a hand-out that did not reach the caller, wherever it was interrupted: a step may have been taken or not."""
         for move in reversed(out.moves):
             state, chunk, block = move.state, move.chunk, move.block
-            if state.phase is not Phase.FETCHING:
+            if state.placements != move.placements:
                 continue  # reset meanwhile: the broker no longer has the offsets after these
+            if state.drops != move.drops:  # the leader changed meanwhile: fetched again from where the hand-out began
+                self.drop(state)
+                state.position, state.leader_epoch = move.position, move.epoch
+                state.halt(-1 if state.phase is not Phase.FETCHING or move.position is None else move.position)
+                continue
             if not state.chunks or state.chunks[0] is not chunk:
                 state.chunks.appendleft(chunk)
             if block is not None and (not chunk.blocks or chunk.blocks[0] is not block):

@@ -61,9 +61,9 @@ class PartitionState:
     """One assigned partition. A partition that goes and comes back gets a new object: nothing old can find its way into it."""
 
     __slots__ = (
-        "attempts", "buffered_bytes", "checked_epoch", "chunks", "error", "error_is_sticky", "fetch_offset", "high_watermark",
-        "is_out_of_range", "last_stable_offset", "leader_epoch", "log_start_offset", "max_bytes", "paused", "phase",
-        "placements", "position", "refetched_at", "reset_to", "retry_at_ms", "stale_version", "stop", "ticket", "tp",
+        "attempts", "buffered_bytes", "checked_epoch", "chunks", "drops", "error", "error_is_sticky", "fetch_offset",
+        "high_watermark", "is_out_of_range", "last_stable_offset", "leader_epoch", "log_start_offset", "max_bytes", "paused",
+        "phase", "placements", "position", "refetched_at", "reset_to", "retry_at_ms", "stale_version", "stop", "ticket", "tp",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition) -> None:
@@ -81,6 +81,7 @@ class PartitionState:
         self.fetch_offset = -1  # the next offset to ask for; -1: not known before what is being decoded has been, or not at all
         self.chunks: deque[Chunk] = deque()  # decoded and not yet handed out, gapless from `position` on
         self.buffered_bytes = 0
+        self.drops = 0  # how often the buffer was thrown away
         self.is_out_of_range = False  # a broker said so of the end of the buffer; acted upon when the position gets there
         self.max_bytes: int | None = None  # raised limit after a fetch without one whole batch
         self.refetched_at: int | None = None  # position of the bad batch that was fetched a second time
@@ -229,6 +230,7 @@ class SubscriptionState:
             if tp not in keep:
                 self._drop_buffer(state)
                 state.ticket += 1
+                state.placements += 1
                 state.phase = Phase.AWAITING_RESET
                 state.error = None
                 self.unsettled.pop(state, None)

@@ -63,7 +63,8 @@ class Script:
         settings.setdefault("auto_offset_reset", "earliest")
         settings.setdefault("max_buffered_bytes", 1 << 20)
         self.config = ConsumerConfig.from_settings(bootstrap_servers="boot:9000", **settings)
-        self.engine = Engine(self.config)
+        self.wall_ms = 1_800_000_000_000
+        self.engine = Engine(self.config, wall_ms=lambda: self.wall_ms)
         self.now = 1_000_000
         self.nodes = {node: f"b{node}" for node in range(1, nodes + 1)}
         self.leaders = {("t", p): (p % nodes + 1, 5) for p in range(partitions)}
