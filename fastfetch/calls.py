@@ -141,9 +141,10 @@ class BaseConsumer(ConsumerCore[W]):
             self._start_commit("commit_async", offsets, None, callback, is_async=True)
 
     def metrics(self) -> dict[str, Any]:
-        """Counters since the consumer was made, present sizes in bytes, and lag by partition."""
+        """Counters since the consumer was made, rates, latencies, and what is held now, as a new dict. The guide has a table of its
+        keys and their units ("Metrics")."""
         with Call(self, "metrics"), self._client.lock:
-            return self._engine.metrics()
+            return self._engine.metrics(now_ms())
 
     # --- ending ---------------------------------------------------------------------------------------------------------
 

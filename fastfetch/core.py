@@ -255,7 +255,7 @@ class ConsumerCore(Generic[W]):
         if self._stats_at is not None and now >= self._stats_at:
             self._stats_at = now + self.config.statistics_interval_ms
             with self._client.lock:
-                metrics = self._engine.metrics()
+                metrics = self._engine.metrics(now)
         self._set_due()
         if metrics is not None and self.config.on_stats is not None:
             self._call_back(self.config.on_stats, metrics)

@@ -111,7 +111,7 @@ class Node:
 class Channel:
     """One connection. `conn` is its number while it is not DOWN."""
 
-    __slots__ = ("calls", "conn", "deadline_ms", "idle_since_ms", "lane", "node", "opened_ms", "state", "versions")
+    __slots__ = ("calls", "conn", "deadline_ms", "idle_since_ms", "lane", "node", "opened_ms", "state", "versions", "was_opened")
 
     def __init__(self, node: Node, lane: Lane) -> None:
         self.node = node
@@ -123,6 +123,7 @@ class Channel:
         self.idle_since_ms = 0
         self.versions: dict[int, tuple[int, int]] = {}
         self.calls: deque[Call] = deque()
+        self.was_opened = False  # at any time
 
 
 class Channels:
@@ -140,8 +141,16 @@ class Channels:
         for index, (host, port) in enumerate(config.bootstrap_servers):
             self.nodes[-1 - index] = Node(-1 - index, host, port)
         self.ever_reached = False  # some broker has answered since the client was made
+        # --- counters
         self.connects = 0
+        self.reconnects = 0  # of these, not the first of their channel
+        self.connections_lost = 0  # or never up
         self.requests = 0
+        self.requests_by_api: dict[str, int] = {}
+        self.requests_by_node: dict[int, int] = {}
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        self.throttle_ms = 0  # of silence that brokers asked for
 
     # --- asking ---------------------------------------------------------------------------------------------------------
 
@@ -234,8 +243,14 @@ class Channels:
         channel.calls.append(call)
         self._timer.at(call.deadline_ms)
         self._actions.append(SendBytes(channel.conn, data))
-        self.requests += 1
+        self._count_request(api.name, channel.node.node_id, len(data))
         return call
+
+    def _count_request(self, api: str, node_id: int, size: int) -> None:
+        self.requests += 1
+        self.requests_by_api[api] = self.requests_by_api.get(api, 0) + 1
+        self.requests_by_node[node_id] = self.requests_by_node.get(node_id, 0) + 1
+        self.sent_bytes += size
 
     # --- brokers --------------------------------------------------------------------------------------------------------
 
@@ -302,6 +317,7 @@ class Channels:
         channel = self._by_conn.get(conn)
         if channel is None:
             return None
+        self.received_bytes += 4 + len(frame)
         if not channel.calls:
             self.close(channel, ProtocolError(f"{channel.node} sent {len(frame)} bytes that nothing was asked for"), now_ms)
             return channel.lane
@@ -322,7 +338,9 @@ class Channels:
             channel.node.failures = 0
         throttle = body.get("throttle_time_ms", 0) if isinstance(body, dict) else body.throttle_time_ms
         if throttle > 0:
-            channel.node.throttled_until_ms = max(channel.node.throttled_until_ms, now_ms + min(throttle, MAX_THROTTLE_MS))
+            throttle = min(throttle, MAX_THROTTLE_MS)
+            channel.node.throttled_until_ms = max(channel.node.throttled_until_ms, now_ms + throttle)
+            self.throttle_ms += throttle
         call.on_answer(body, now_ms)
         return channel.lane
 
@@ -371,8 +389,10 @@ class Channels:
         channel.deadline_ms = now_ms + self._config.socket_connection_setup_timeout_ms
         self._by_conn[channel.conn] = channel
         self._timer.at(channel.deadline_ms)
-        self._actions.append(OpenConnection(channel.conn, node.host, node.port, self._config.max_frame_bytes, FIRST_FRAME_LIMIT))
         self.connects += 1
+        self.reconnects += channel.was_opened
+        channel.was_opened = True
+        self._actions.append(OpenConnection(channel.conn, node.host, node.port, self._config.max_frame_bytes, FIRST_FRAME_LIMIT))
 
     def _negotiate(self, channel: Channel, version: int, now_ms: int) -> None:
         def answered(body: Any, now_ms: int) -> None:
@@ -401,6 +421,7 @@ class Channels:
         node = channel.node
         calls = list(channel.calls)
         self._reset(channel)
+        self.connections_lost += 1
         node.failures += 1
         node.last_error = error
         node.retry_at_ms = max(node.retry_at_ms, now_ms + self._backoff.delay_ms(node.failures))

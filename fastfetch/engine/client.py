@@ -25,6 +25,7 @@ from fastfetch.engine.metadata import Cluster, MetadataUpdates, Topic
 from fastfetch.engine.offsets import Found, OffsetLookups
 from fastfetch.engine.pending import Pending
 from fastfetch.engine.readahead import HandOut, ReadAhead
+from fastfetch.engine.statistics import Statistics, lag_of
 from fastfetch.engine.subscription import PartitionState, Phase, SubscriptionState
 from fastfetch.engine.validation import Validations
 from fastfetch.errors import ConnectionFailedError, CorruptBatchError, UsageError
@@ -63,6 +64,7 @@ class Engine:
             config, self.channels, self.cluster, self.metadata, self.subscription, self.readahead, self._actions, self.timer,
             seed + 4
         )  # fmt: skip
+        self.statistics = Statistics(config, self.channels, self.fetcher, self.readahead, self.subscription)
         self.skipped = self.fetcher.skipped  # bad batches gone past, for the caller to hear of
 
     # --- the owner of the sockets ---------------------------------------------------------------------------------------
@@ -86,6 +88,7 @@ class Engine:
     def pump(self, now_ms: int) -> None:
         """Look at everything once, and queue the requests that are due."""
         self.timer.reset()
+        self.statistics.tick(now_ms)
         self.channels.tick(now_ms)
         if self.cluster.troubles or self.subscription.unsettled or self.subscription.unchecked:
             self._report_unknown_partitions()
@@ -211,8 +214,7 @@ class Engine:
     def lag(self, tp: TopicPartition) -> int | None:
         """Records between the position and the end of what this consumer may read, None where either is not known."""
         state = self.subscription.get(tp, "current_lag")
-        end = state.last_stable_offset if self.config.isolation_level == "read_committed" else state.high_watermark
-        return None if state.position is None or end < 0 else max(0, end - state.position)
+        return lag_of(state, self.config)
 
     def unreachable(self) -> ConnectionFailedError | None:
         """The error to raise if no broker at all can be reached: what was tried, and what came of it."""
@@ -227,28 +229,9 @@ class Engine:
             "Check the address, and that a broker listens there"
         )
 
-    def metrics(self) -> dict[str, Any]:
-        """Counters since the start, and present sizes in bytes."""
-        return {
-            "records": self.readahead.records_handed_out,
-            "fetch_requests": self.fetcher.fetches,
-            "fetch_bytes": self.fetcher.wire_bytes,
-            "crc_checked_bytes": self.fetcher.crc_checked_bytes,
-            "fetch_latency_ms": round(self.fetcher.latency_ms, 3),
-            "dropped_answers": self.fetcher.dropped_answers,
-            "skipped_batches": self.fetcher.skipped_batches,
-            "dropped_bytes": self.readahead.dropped_bytes,
-            "buffered_bytes": self.readahead.bytes,
-            "budget_bytes": self.fetcher.used_bytes,
-            "requests": self.channels.requests,
-            "connections": self.channels.open_connections,
-            "connects": self.channels.connects,
-            "lag": {
-                state.tp: max(0, state.high_watermark - state.position)
-                for state in self.subscription
-                if state.position is not None and state.high_watermark >= 0
-            },
-        }
+    def metrics(self, now_ms: int | None = None) -> dict[str, Any]:
+        """Counters since the start, rates, and what is held now: see `statistics`. `now_ms` None: as of the last pass."""
+        return self.statistics.snapshot(now_ms)
 
     # --- inside ---------------------------------------------------------------------------------------------------------
 

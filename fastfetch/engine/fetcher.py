@@ -28,6 +28,7 @@ from fastfetch.engine.metadata import Cluster, MetadataUpdates
 from fastfetch.engine.readahead import Chunk, ReadAhead
 from fastfetch.engine.replicas import ReadReplicas
 from fastfetch.engine.session import FetchSession, Key, Target
+from fastfetch.engine.statistics import DecodeSums, Latency
 from fastfetch.engine.subscription import PartitionState, Phase, SubscriptionState
 from fastfetch.errors import (
     CorruptBatchError,
@@ -114,10 +115,10 @@ class Fetcher:
         # --- counters
         self.fetches = 0
         self.wire_bytes = 0
-        self.crc_checked_bytes = 0
         self.dropped_answers = 0
         self.skipped_batches = 0
-        self.latency_ms = 0.0  # from request to answer, a moving average
+        self.latency = Latency()  # from request to answer
+        self.decoded_sums = DecodeSums()
 
     # --- asking ---------------------------------------------------------------------------------------------------------
 
@@ -264,7 +265,7 @@ class Fetcher:
         }
 
         def answered(response: FetchResponse, now_ms: int) -> None:
-            self.latency_ms += 0.1 * (now_ms - call.sent_ms - self.latency_ms)
+            self.latency.add(now_ms - call.sent_ms)
             self._answered(flight, response, now_ms)
 
         def failed(error: FastFetchError, now_ms: int) -> None:
@@ -399,6 +400,8 @@ class Fetcher:
         """Buffer what the decoder made of an answer; or find out what is wrong with it."""
         job, state = event.job, event.job.partition
         self._decoding -= job.reserved_bytes
+        if event.result is not None:
+            self.decoded_sums.add(event.result.stats)
         if state.ticket != job.ticket:
             self.dropped_answers += 1
             return
@@ -413,7 +416,6 @@ class Fetcher:
             state.fail(event.error or RuntimeError("the decoder gave no answer"), sticky=False)
             return
         decoded = event.result
-        self.crc_checked_bytes += decoded.stats.crc_checked_bytes
         reached = job.start if decoded.next_offset is None else max(decoded.next_offset, job.start)
         blocks = decoded.blocks
         error = decoded.error
