@@ -82,7 +82,6 @@ class ReadAhead:
         self.bytes = 0
         self.dropped_bytes = 0  # decoded in vain: seeks, unassigned partitions
         self.released_bytes = 0  # given back by partitions that stayed paused
-        self.released_bytes = 0  # given back by partitions that stayed paused
         self.records_handed_out = 0
         # Partitions with something to hand out, longest unserved first. Paused ones are not in it.
         self._queue: dict[PartitionState, None] = {}

@@ -62,7 +62,7 @@ class Latency:
 
     __slots__ = ("_counts", "average_ms", "longest_ms")
 
-    # Up to 16 ms each has a bucket; above, eight share an octave. The last one begins at half an hour.
+    # Up to 16 ms each has a bucket; above, eight share an octave. The last one begins at 16 minutes.
     BUCKETS = 144
 
     def __init__(self) -> None:
