@@ -26,7 +26,7 @@ from fastfetch.engine.offsets import Found, OffsetLookups
 from fastfetch.engine.pending import Pending
 from fastfetch.engine.readahead import HandOut, ReadAhead
 from fastfetch.engine.statistics import Statistics, lag_of
-from fastfetch.engine.subscription import PartitionState, Phase, SubscriptionState
+from fastfetch.engine.subscription import PartitionState, SubscriptionState
 from fastfetch.engine.validation import Validations
 from fastfetch.errors import ConnectionFailedError, CorruptBatchError, UsageError
 from fastfetch.types import OffsetAndMetadata, TopicPartition
