@@ -113,6 +113,14 @@ class Kafka:
 
         wait_for(in_sync, "all replicas in sync")
 
+    def wait_for_markers(self, tp: fastfetch.TopicPartition) -> None:
+        """The coordinator writes them after it has answered the producer; with the last one everything is stable."""
+        with (
+            fastfetch.Consumer(bootstrap_servers=self.servers) as all_of_it,
+            fastfetch.Consumer(bootstrap_servers=self.servers, isolation_level="read_committed") as stable,
+        ):
+            wait_for(lambda: stable.end_offsets([tp]) == all_of_it.end_offsets([tp]), f"the markers in {tp}")
+
     def producer(self, codec: str = "none", **config: object) -> confluent_kafka.Producer:
         settings: dict[str, object] = {
             "bootstrap.servers": self.servers,

@@ -9,7 +9,7 @@ import pytest
 
 import fastfetch
 from fastfetch import TopicPartition
-from tests.live.conftest import CODECS, SECONDS, Kafka, Sent, read_to_end, send, sent, wait_for
+from tests.live.conftest import CODECS, SECONDS, Kafka, Sent, read_to_end, send, sent
 
 ISOLATIONS = ("read_uncommitted", "read_committed")
 
@@ -26,15 +26,6 @@ def read(kafka: Kafka, tp: TopicPartition, isolation: str) -> tuple[list[Sent], 
         consumer.assign([tp])
         records = sent(read_to_end(consumer, tp))
         return records, consumer.position(tp)
-
-
-def wait_for_markers(kafka: Kafka, tp: TopicPartition) -> None:
-    """The coordinator writes them after it has answered the producer; with the last one everything is stable."""
-    with (
-        fastfetch.Consumer(bootstrap_servers=kafka.servers) as all_of_it,
-        fastfetch.Consumer(bootstrap_servers=kafka.servers, isolation_level="read_committed") as stable,
-    ):
-        wait_for(lambda: stable.end_offsets([tp]) == all_of_it.end_offsets([tp]), f"the markers in {tp}")
 
 
 @pytest.fixture(scope="module", params=CODECS)
@@ -70,7 +61,7 @@ def interleaved(request: pytest.FixtureRequest, kafka: Kafka) -> tuple[TopicPart
             (producer.commit_transaction if commits else producer.abort_transaction)(SECONDS)
         everything += [record for part, _ in parts for record in part] + outside
         kept += [record for part, commits in parts for record in part if commits] + outside
-    wait_for_markers(kafka, TopicPartition(topic, 0))
+    kafka.wait_for_markers(TopicPartition(topic, 0))
     return TopicPartition(topic, 0), sorted(everything, key=lambda r: r.offset), sorted(kept, key=lambda r: r.offset)
 
 
@@ -115,7 +106,7 @@ def test_an_open_transaction_holds_back_what_follows(kafka: Kafka) -> None:
     assert position == 1  # the last stable offset
 
     producer.commit_transaction(SECONDS)
-    wait_for_markers(kafka, tp)
+    kafka.wait_for_markers(tp)
     assert read(kafka, tp, "read_committed")[0] == before + pending() + after
 
 
@@ -127,5 +118,5 @@ def test_a_partition_with_nothing_but_an_aborted_transaction(kafka: Kafka) -> No
     send(producer, topic, [Sent(b"k", b"v", [], 5)] * 20)
     producer.flush(SECONDS)
     producer.abort_transaction(SECONDS)
-    wait_for_markers(kafka, TopicPartition(topic, 0))
+    kafka.wait_for_markers(TopicPartition(topic, 0))
     assert read(kafka, TopicPartition(topic, 0), "read_committed") == ([], 21)
