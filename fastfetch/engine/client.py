@@ -21,6 +21,7 @@ from fastfetch.engine.channels import Channels, Lane
 from fastfetch.engine.commits import Commit, Commits, Stored
 from fastfetch.engine.events import BytesArrived, ConnectionLost, ConnectionOpened, Event, FrameArrived, RecordsDecoded
 from fastfetch.engine.fetcher import Fetcher
+from fastfetch.engine.idle import IdleMemory
 from fastfetch.engine.metadata import Cluster, MetadataUpdates, Topic
 from fastfetch.engine.offsets import Found, OffsetLookups
 from fastfetch.engine.pending import Pending
@@ -64,6 +65,7 @@ class Engine:
             config, self.channels, self.cluster, self.metadata, self.subscription, self.readahead, self._actions, self.timer,
             seed + 4
         )  # fmt: skip
+        self.idle_memory = IdleMemory(self.readahead, self._actions, self.timer)
         self.statistics = Statistics(config, self.channels, self.fetcher, self.readahead, self.subscription)
         self.skipped = self.fetcher.skipped  # bad batches gone past, for the caller to hear of
 
@@ -73,6 +75,7 @@ class Engine:
         """Something happened. `pump` must follow, once after any number of events."""
         if isinstance(event, RecordsDecoded):
             self.fetcher.decoded(event, now_ms)
+            self.idle_memory.used(now_ms)
         elif isinstance(event, FrameArrived):
             # Of a fetch nobody hears before it is decoded, unless the fetcher says otherwise.
             if self.channels.frame(event.conn, event.frame, now_ms) is not Lane.DATA:
@@ -90,11 +93,12 @@ class Engine:
         self.timer.reset()
         self.statistics.tick(now_ms)
         self.channels.tick(now_ms)
-        if self.cluster.troubles or self.subscription.unsettled or self.subscription.unchecked:
+        if self.cluster.troubles or self.cluster.strangers or self.subscription.unsettled or self.subscription.unchecked:
             self._report_unknown_partitions()
         self.lookups.pump(now_ms)
         self.commits.pump(now_ms)
         self.validations.pump(now_ms)  # before anything is asked of a leader that was not seen before
+        self.idle_memory.pump(now_ms)
         self.fetcher.pump(now_ms)
         # Last: the others find out here that a leader is not known, and nothing else might happen for minutes.
         self.metadata.pump(now_ms)
@@ -189,9 +193,7 @@ class Engine:
         if not state.error_is_sticky:
             state.error = None  # told once; the partition is tried again
             self.metadata.request_update()
-            trouble = self.cluster.troubles.get(state.tp.topic)
-            if trouble is not None:
-                trouble.times = 0
+            self.cluster.count_anew(state.tp.topic)
         raise error
 
     # --- questions ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 `Cluster` is the knowledge, `MetadataUpdates` the asking. Knowledge never goes backwards: an answer with an older leader epoch
 for the same topic id comes from a broker that is behind (KAFKA-12257). A different id under the same name is another topic
-(KIP-516).
+(KIP-516). An answer about another cluster, as a broker gives whose address once belonged to one of ours, is none.
 """
 
 from __future__ import annotations
@@ -14,9 +14,17 @@ from typing import Any
 
 from fastfetch.config import ConsumerConfig
 from fastfetch.engine.backoff import Backoff, Timer
-from fastfetch.engine.channels import Channels
+from fastfetch.engine.channels import Channel, Channels
 from fastfetch.engine.pending import Pending
-from fastfetch.errors import FastFetchError, UnknownTopicError, UnsupportedVersionError, broker_error, error_name, is_retriable
+from fastfetch.errors import (
+    ConnectionFailedError,
+    FastFetchError,
+    UnknownTopicError,
+    UnsupportedVersionError,
+    broker_error,
+    error_name,
+    is_retriable,
+)
 from fastfetch.protocol import ZERO_UUID, tables
 from fastfetch.types import TopicPartition
 
@@ -46,6 +54,10 @@ class Topic:
     is_internal: bool
     partitions: dict[int, Partition]
 
+    def epoch_of(self, partition: int) -> int:
+        known = self.partitions.get(partition)
+        return -1 if known is None else known.epoch
+
 
 @dataclass(slots=True)
 class Trouble:
@@ -57,12 +69,14 @@ class Trouble:
 
 @dataclass(slots=True)
 class Cluster:
-    """`version` grows with every change that may move a partition to another node."""
+    """`version` grows with every change that may move a partition to another node. `strangers` counts the answers in a row that
+    came from another cluster."""
 
     cluster_id: str | None = None
     brokers: dict[int, tuple[str, int]] = field(default_factory=dict)
     topics: dict[str, Topic] = field(default_factory=dict)
     troubles: dict[str, Trouble] = field(default_factory=dict)
+    strangers: int = 0
     version: int = 0
 
     def leader(self, tp: TopicPartition) -> Partition | None:
@@ -73,6 +87,9 @@ class Cluster:
 
     def error_for(self, tp: TopicPartition) -> FastFetchError | None:
         """Why nothing can be asked about this partition, if brokers have said so often enough to be believed."""
+        if self.strangers >= UNKNOWN_AFTER:
+            what = f"bootstrap_servers lead to another cluster than {self.cluster_id!r}, where {tp} was read; make a new consumer"
+            return broker_error(104, what)
         trouble = self.troubles.get(tp.topic)
         if trouble is not None and (trouble.times >= UNKNOWN_AFTER or not is_retriable(trouble.code)):
             return topic_error(tp.topic, trouble.code)
@@ -100,10 +117,19 @@ class Cluster:
         self.version += 1
         return True
 
+    def count_anew(self, topic: str) -> None:
+        """An error was told: another one takes as many answers again."""
+        self.strangers = min(self.strangers, 1)
+        trouble = self.troubles.get(topic)
+        if trouble is not None:
+            trouble.times = 0
+
     def update(self, body: dict[str, Any], version: int) -> list[str]:
         """Take an answer over. Returns the names whose topic was deleted and created again, for their positions mean nothing
         now."""
-        self.cluster_id = body["cluster_id"]
+        self.cluster_id = body["cluster_id"] or self.cluster_id
+        if len(body["brokers"]) > MAX_BROKERS:
+            log.warning("metadata names %d brokers; those after the first %d are ignored", len(body["brokers"]), MAX_BROKERS)
         brokers = {
             b["node_id"]: (b["host"], b["port"])
             for b in reversed(body["brokers"][:MAX_BROKERS])  # of two entries for one id the first counts
@@ -131,9 +157,16 @@ class Cluster:
         name = entry["name"]
         topic_id = entry["topic_id"] if entry["topic_id"] != ZERO_UUID else None
         old = self.topics.get(name)
-        recreated = old is not None and old.topic_id is not None and topic_id is not None and old.topic_id != topic_id
-        if old is not None and recreated:
-            old = None
+        recreated = False
+        if old is not None and topic_id is not None:
+            if old.topic_id is None:  # whoever knows the id now is not behind those who did not
+                recreated = any(0 <= p["leader_epoch"] < old.epoch_of(p["partition_index"]) for p in entry["partitions"])
+            else:
+                recreated = old.topic_id != topic_id
+            if recreated:
+                old = None
+        if old is not None and version < 10:
+            topic_id = old.topic_id  # too old to say
         partitions: dict[int, Partition] = {}
         for part in entry["partitions"]:
             index = part["partition_index"]
@@ -243,7 +276,7 @@ class MetadataUpdates:
             return
 
         def answered(body: Any, now_ms: int) -> None:
-            self._answered(body, version, now_ms)
+            self._answered(channel, body, version, now_ms)
 
         body = {
             "topics": [{"name": name} for name in sorted(names)],
@@ -258,16 +291,23 @@ class MetadataUpdates:
         self._in_flight = False
         self._next_ms = now_ms + self._backoff.delay_ms(self._attempts)
 
-    def _answered(self, body: Any, version: int, now_ms: int) -> None:
+    def _answered(self, channel: Channel, body: Any, version: int, now_ms: int) -> None:
         self._in_flight = False
         cluster = self._cluster
         if body["error_code"] != 0:
             log.warning("metadata was answered with %s (code %d)", error_name(body["error_code"]), body["error_code"])
             self._next_ms = now_ms + self._backoff.delay_ms(self._attempts)
             return
+        if cluster.cluster_id is not None and body["cluster_id"] not in (None, cluster.cluster_id):
+            self._go_back(channel, body["cluster_id"], now_ms)
+            return
+        cluster.strangers = 0
         for name in [name for name in cluster.troubles if name not in self._asked]:
             del cluster.troubles[name]
         recreated = cluster.update(body, version)
+        # What nobody asks about grows old, and under its name there may be another topic by the time somebody does again.
+        for name in cluster.topics.keys() - self._asked - set(self._interest()):
+            del cluster.topics[name]
         self._channels.set_brokers(((n, host, port) for n, (host, port) in cluster.brokers.items()), now_ms)
         self._updated_ms = now_ms
         self._next_ms = now_ms + self._backoff.delay_ms(self._attempts)
@@ -277,6 +317,17 @@ class MetadataUpdates:
         self._stale = bool(self._unsettled())
         if not self._stale:
             self._attempts = 0
+
+    def _go_back(self, channel: Channel, cluster_id: str, now_ms: int) -> None:
+        """Another cluster answered: nothing in it counts, and no address but those of the bootstrap list can be trusted."""
+        cluster = self._cluster
+        cluster.strangers += 1
+        what = f"{channel.node} belongs to cluster {cluster_id!r}, not to {cluster.cluster_id!r}"
+        if cluster.strangers == 1:
+            log.warning("%s; its metadata are ignored, going back to bootstrap_servers", what)
+        self._channels.close(channel, ConnectionFailedError(what), now_ms)
+        self._channels.set_brokers((), now_ms)
+        self._next_ms = now_ms + self._backoff.delay_ms(self._attempts)
 
     def _unsettled(self) -> list[str]:
         """Topics asked for that have an error, or a partition without a leader. New wishes since the request count, too."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastfetch.config import ConsumerConfig
-from fastfetch.engine.actions import CloseConnection, DecodeRecords, OpenConnection, SendBytes
+from fastfetch.engine.actions import CloseConnection, DecodeRecords, OpenConnection, SendBytes, TrimMemory
 from fastfetch.engine.client import Engine
 from fastfetch.engine.events import ConnectionLost, ConnectionOpened, FrameArrived, RecordsDecoded
 from fastfetch.protocol import Api, decode_request, encode_response, tables
@@ -70,6 +70,7 @@ class Script:
         self.leaders = {("t", p): (p % nodes + 1, 5) for p in range(partitions)}
         self.topic_ids: dict[str, bytes] = {}
         self.errors: dict[str, int] = {}  # by topic, in metadata
+        self.cluster_id = "c"
         self.versions = VERSIONS | {"Fetch": (4, 12)} | (versions or {})
         self.down: set[str] = set()  # hosts that refuse
         self.auto = {"ApiVersions", "Metadata", "FindCoordinator"}
@@ -79,6 +80,7 @@ class Script:
         self.history: list[Asked] = []
         self.connects: list[tuple[int, str]] = []  # (ms, host)
         self.jobs: list[DecodeRecords] = []
+        self.trims: list[int] = []
         self.decode_now = True
 
     # --- the world ------------------------------------------------------------------------------------------------------
@@ -133,6 +135,8 @@ class Script:
                 self.jobs.append(action)
                 if self.decode_now:
                     self.decode(run=False)
+            case TrimMemory():
+                self.trims.append(self.now)
             case _:
                 raise AssertionError(action)
 
@@ -296,7 +300,7 @@ class Script:
                 entry["topic_id"] = self.topic_ids[name]
             topics.append(entry)
         brokers = [{"node_id": n, "host": host, "port": 9000 + n} for n, host in self.nodes.items()]
-        return {"brokers": brokers, "cluster_id": "c", "controller_id": 1, "topics": topics}
+        return {"brokers": brokers, "cluster_id": self.cluster_id, "controller_id": 1, "topics": topics}
 
     def _findcoordinator(self, asked: Asked) -> Body:
         found = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastfetch.errors import TopicAuthorizationError, UnknownTopicError
+from fastfetch.errors import BrokerError, NoOffsetForPartitionError, TopicAuthorizationError, UnknownTopicError
 from fastfetch.types import TopicPartition
 from tests.engine.script import Script, batch
 
@@ -131,3 +131,210 @@ def test_a_topic_created_a_moment_ago_is_waited_for() -> None:
     s.leaders["new", 0] = (1, 0)
     s.advance(1_000)
     assert list(question.result().partitions) == [0]
+
+
+# --- topics that go and come ------------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_topic_is_told_and_the_others_flow() -> None:
+    s = Script()
+    s.leaders["u", 0] = (1, 5)
+    u0 = TopicPartition("u", 0)
+    s.engine.assign([P0, u0])
+    s.engine.seek(P0, 0)
+    s.engine.seek(u0, 0)
+    asked = s.expect("Fetch")
+    parts = [{"partition_index": 0, "error_code": 3, "high_watermark": -1, "records": None}]
+    flows = [{"partition_index": 0, "error_code": 0, "high_watermark": 1000, "records": batch(0)}]
+    del s.leaders["t", 0]
+    s.answer(asked, {"responses": [{"topic": "t", "partitions": parts}, {"topic": "u", "partitions": flows}]})
+    assert len(s.take()) == 10
+    before = s.count("Metadata")
+    for _ in range(2):
+        s.advance(4_000)
+        with pytest.raises(UnknownTopicError, match="'t' does not exist"):
+            s.engine.raise_fault()
+        s.engine.raise_fault()
+    assert s.count("Metadata") - before <= 20
+    assert s.position() == 0
+    s.leaders["t", 0] = (1, 5)
+    s.advance(4_000)
+    s.engine.raise_fault()
+
+
+def recreate(s: Script) -> None:
+    s.topic_ids["t"] = b"2" * 16
+    s.leaders["t", 0] = (1, 0)
+    s.engine.metadata.request_update()
+    s.advance(1_000)
+
+
+def test_a_look_up_under_way_in_a_topic_that_was_created_again_is_void() -> None:
+    s = Script(auto_offset_reset="latest")
+    s.topic_ids["t"] = b"1" * 16
+    s.assign()
+    old = s.expect("ListOffsets")
+    recreate(s)
+    s.found(old, {0: 5_000})
+    assert s.position() is None
+    s.found(s.expect("ListOffsets"), {0: 10})
+    assert s.position() == 10
+
+
+def test_a_check_under_way_in_a_topic_that_was_created_again_is_void(caplog: pytest.LogCaptureFixture) -> None:
+    s = Script(versions={"OffsetForLeaderEpoch": (2, 4)})
+    s.topic_ids["t"] = b"1" * 16
+    s.started()
+    s.engine.seek(P0, 5_000, 4)
+    old = s.expect("OffsetForLeaderEpoch")
+    recreate(s)
+    part = {"partition": 0, "error_code": 0, "leader_epoch": 4, "end_offset": 6_000}
+    s.answer(old, {"topics": [{"topic": "t", "partitions": [part]}]})
+    assert "position 5000 of t-0 is void" in caplog.text
+    s.found(s.expect("ListOffsets"), {0: 10})
+    assert s.position() == 10
+
+
+def test_without_a_policy_a_topic_that_was_created_again_is_an_error() -> None:
+    s = Script(auto_offset_reset="none")
+    s.topic_ids["t"] = b"1" * 16
+    s.started(at=5_000)
+    recreate(s)
+    with pytest.raises(NoOffsetForPartitionError, match="t-0"):
+        s.engine.raise_fault()
+    s.engine.seek(P0, 0)
+    assert s.position() == 0
+
+
+@pytest.mark.parametrize("code", [100, 103])
+def test_a_topic_that_was_created_again_is_found_out_by_a_fetch(code: int) -> None:
+    s = Script(versions={"Fetch": (4, 17)})
+    s.topic_ids["t"] = b"1" * 16
+    s.started(at=5_000)
+    asked = s.expect("Fetch")
+    s.topic_ids["t"] = b"2" * 16
+    s.leaders["t", 0] = (1, 0)
+    part = {"partition_index": 0, "error_code": code, "high_watermark": -1, "records": None}
+    s.answer(asked, {"responses": [{"topic_id": b"1" * 16, "partitions": [part]}]})
+    s.advance(500)
+    s.found(s.expect("ListOffsets"), {0: 0})
+    again = s.expect("Fetch")
+    assert again.body["topics"][0]["topic_id"] == b"2" * 16
+    assert s.position() == 0
+
+
+def test_a_topic_whose_id_was_not_known_was_created_again_if_its_epochs_went_back() -> None:
+    s = Script()
+    s.started(at=5_000)
+    s.topic_ids["t"] = b"1" * 16
+    s.engine.metadata.request_update()
+    s.advance(1_000)
+    assert s.position() == 5_000, "brokers that were upgraded"
+    s = Script()
+    s.started(at=5_000)
+    recreate(s)
+    assert s.position() is None
+
+
+def test_a_broker_too_old_for_topic_ids_makes_no_id_forgotten() -> None:
+    s = Script()
+    s.topic_ids["t"] = b"1" * 16
+    s.started(at=5_000)
+    s.versions["Metadata"] = (0, 9)
+    s.lose(s.expect("Fetch").conn)
+    for node in s.engine.channels.nodes.values():
+        for channel in list(node.channels.values()):
+            if channel.conn:
+                s.lose(channel.conn)
+    s.engine.metadata.request_update()
+    s.advance(5_000)
+    assert [a.version for a in s.history if a.api.name == "Metadata"][-1] == 9
+    s.versions["Metadata"] = (0, 13)
+    assert s.engine.cluster.topics["t"].topic_id == b"1" * 16
+    recreate(s)
+
+
+def test_what_nobody_asks_about_is_forgotten() -> None:
+    """A topic that comes back to a consumer after it was created again has no position to void."""
+    s = Script()
+    s.topic_ids["t"] = b"1" * 16
+    s.leaders["other", 0] = (1, 0)
+    s.started()
+    s.engine.assign([TopicPartition("other", 0)])
+    s.advance(1_000)
+    assert set(s.engine.cluster.topics) == {"other"}
+    s.topic_ids["t"] = b"2" * 16
+    s.started(at=77)
+    s.advance(1_000)
+    assert s.position() == 77
+
+
+def test_partitions_that_were_added_are_seen_at_the_next_refresh() -> None:
+    s = Script(metadata_max_age_ms=10_000)
+    s.started()
+    s.leaders["t", 1] = (1, 0)
+    s.advance(10_000)
+    assert set(s.engine.ask_topic("t").result().partitions) == {0, 1}
+    s.assign(0, 1)
+    s.found(s.expect("ListOffsets"), {1: 0})
+    assert s.position(1) == 0
+
+
+def test_a_partition_that_does_not_exist_is_an_error_also_after_a_seek() -> None:
+    s = Script()
+    s.started(0, 7)
+    with pytest.raises(UnknownTopicError, match="partition 7 of topic 't' does not exist"):
+        s.engine.raise_fault()
+    s.fetched(s.expect("Fetch"), {0: batch(0)})
+    assert len(s.take()) == 10
+
+
+# --- N08: another cluster ---------------------------------------------------------------------------------------------------
+
+
+def test_metadata_of_another_cluster_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    s = Script()
+    s.started(at=10)
+    s.cluster_id = "other"
+    s.leaders["t", 0] = (1, 9)
+    s.engine.metadata.request_update()
+    s.advance(200)
+    assert s.engine.cluster.strangers > 0
+    assert s.engine.cluster.leader(P0).epoch == 5  # type: ignore[union-attr]
+    assert set(s.opened.values()) <= {"boot"}, "no address of the cluster that is not what it was is believed"
+    s.cluster_id = "c"
+    s.leaders["t", 0] = (1, 6)
+    s.advance(3_000)
+    assert "belongs to cluster 'other', not to 'c'" in caplog.text
+    assert s.expect("Fetch").partitions()[P0]["current_leader_epoch"] == 6
+    assert s.position() == 10
+    s.engine.raise_fault()
+
+
+def test_a_bootstrap_list_that_leads_to_another_cluster_for_good_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    s = Script()
+    s.started(at=10)
+    s.cluster_id = "other"
+    s.engine.metadata.request_update()
+    before = s.count("Metadata")
+    for _ in range(3):
+        s.advance(10_000)
+        with pytest.raises(BrokerError, match="another cluster than 'c'"):
+            s.engine.raise_fault()
+        s.engine.raise_fault()
+    assert s.count("Metadata") - before <= 60
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+    s.cluster_id = "c"
+    s.advance(10_000)
+    s.engine.raise_fault()
+    assert s.expect("Fetch").partitions()[P0]["fetch_offset"] == 10
+
+
+def test_more_brokers_than_any_cluster_has(caplog: pytest.LogCaptureFixture) -> None:
+    s = Script()
+    s.auto.discard("Metadata")
+    s.started()
+    brokers = [{"node_id": n, "host": f"b{n}", "port": 9000} for n in range(1, 20_001)]
+    s.answer(s.expect("Metadata"), {"brokers": brokers, "topics": []})
+    assert len(s.engine.cluster.brokers) == 10_000
+    assert "20000 brokers" in caplog.text
