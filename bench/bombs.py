@@ -21,7 +21,7 @@ from pathlib import Path
 import cramjam
 import lz4.block  # type: ignore[import-untyped]
 
-from bench.measure import Figure
+from bench.measure import Figure, memory_bytes
 from fastfetch.testing.batches import encode_batch
 
 __all__ = ["BOMBS", "figures"]
@@ -103,25 +103,17 @@ def _response(name: str) -> tuple[bytes, int]:
     return good + bomb + encode_batch([b"good"] * GOOD, base_offset=GOOD + 1000, codec=codec), len(payload)
 
 
-def _memory_bytes(field: str) -> int:
-    """VmRSS (resident now) or VmHWM (its peak) of this process."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) << 10
-    raise RuntimeError(f"no {field} in /proc/self/status")
-
-
 def _child(path: str) -> None:
     import fastfetch
 
     fastfetch.decode(encode_batch([b"warm"]))
     data = Path(path).read_bytes()
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again at what is resident now
-    before = _memory_bytes("VmRSS")
+    before = memory_bytes("VmRSS")
     begun = time.perf_counter()
     decoded = fastfetch.decode(data)
     seconds = time.perf_counter() - begun
-    grown = _memory_bytes("VmHWM") - before
+    grown = memory_bytes("VmHWM") - before
     error = decoded.error
     print(
         json.dumps({

@@ -1,144 +1,202 @@
-"""End to end: 2 M JSON records in lz4 from a real Kafka broker on loopback, into fastfetch and into confluent-kafka.
+"""End to end: from a real broker on loopback into fastfetch and its peers. Every reading is a process of its own (readers.py).
 
-    python -m bench.e2e CLIENT BOOTSTRAP TOPIC      # one reading in this process, prints one line of JSON
-
-Every reading is a process of its own and the clients take turns. The clock starts when the client knows the topic's metadata,
-just before assign(), and stops when the last record has been handed over; records are counted, nothing else is done with them.
-
-What makes it fair to the peer: `consume(10000)` is its fastest call; its queue and fetch sizes are raised far above the defaults;
-its CRC check stays off, as it is by default, while ours is on. The records are produced by the peer itself, in batches of 16 KiB
-before compression, the Java producer's default.
+Contenders take turns, round by round, in an order that is reversed each time; a figure is the median of the ratios of readings of
+the same round. The first round is short and does not count: it fills the page cache and lets the broker's JIT settle. The slow
+peers read fewer records of the same topic, and what is compared is the time, or processor time, of a record.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import math
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
-from bench.corpus import BATCH_BYTES, json_values
 from bench.measure import Figure, skipped
+from bench.peers import franz_go
+from bench.readers import FETCH_BYTES, Reading
+from bench.topics import TOPICS, Stock
 
-__all__ = ["figures"]
+__all__ = ["e2e_figures", "partition_figures", "peer_figures"]
 
-RECORDS = 2_000_000
-PARTITIONS = 4
-DISTINCT = 100_000  # JSON records made; the producer sends them over and over, batches of them differ all the same
 ROUNDS = 5
-GROUP, NAME = "end to end", "poll_blocks over confluent-kafka consume(10000)"
+WARM_UP = 10  # the first round reads a tenth
+READING_SECONDS = 300
+TITLES = {
+    "none": "JSON ~200 B, uncompressed",
+    "lz4": "JSON ~200 B, lz4",
+    "zstd": "JSON ~200 B, zstd",
+    "lz4-5": "JSON, lz4, 5 a batch",
+}
+PART = {"confluent-kafka": 5, "aiokafka": 10, "kafka-python": 30}  # where objects are compared: of the records, one in so many
+
+Scale = Callable[[int], int]
+Cost = Callable[[Reading], float]
 
 
-def _read_fastfetch(bootstrap: str, topic: str) -> float:
-    from fastfetch import Consumer, TopicPartition
-
-    count = 0
-    with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
-        partitions = [TopicPartition(topic, partition) for partition in sorted(consumer.partitions_for(topic) or ())]
-        begun = time.perf_counter()
-        consumer.assign(partitions)
-        while count < RECORDS:
-            for block in consumer.poll_blocks(timeout_ms=1000):
-                count += len(block)
-        return time.perf_counter() - begun
+def seconds(reading: Reading) -> float:
+    """On the wall, a record."""
+    return reading.seconds / reading.records
 
 
-def _read_confluent(bootstrap: str, topic: str) -> float:
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-
-    consumer = Consumer({
-        "bootstrap.servers": bootstrap,
-        "group.id": "bench",
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "queued.min.messages": 2_000_000,
-        "queued.max.messages.kbytes": 1 << 20,
-        "fetch.message.max.bytes": 16 << 20,
-        "fetch.max.bytes": 64 << 20,
-        "receive.message.max.bytes": 128 << 20,
-        "fetch.queue.backoff.ms": 0,
-        "socket.receive.buffer.bytes": 4 << 20,
-    })  # fmt: skip
-    count = 0
-    partitions = list(consumer.list_topics(topic).topics[topic].partitions)
-    begun = time.perf_counter()
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-    while count < RECORDS:
-        count += len(consumer.consume(10_000, timeout=1))
-    seconds = time.perf_counter() - begun
-    consumer.close()
-    return seconds
+def cpu(reading: Reading) -> float:
+    """Processor seconds a record: all threads of the process, user and system."""
+    return reading.cpu / reading.records
 
 
-READERS = {"fastfetch": _read_fastfetch, "confluent-kafka": _read_confluent}
+@dataclass(frozen=True)
+class Contender:
+    """A client and what it reads: `records` of a topic, from the beginning of each partition."""
+
+    client: str
+    topic: str
+    records: int
+    called: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.called or self.client
+
+    def part(self, share: int) -> Contender:
+        """The same, reading only so great a part."""
+        return replace(self, records=max(1, self.records // share))
 
 
-def produce(bootstrap: str, topic: str) -> None:
-    """Create the topic and fill it with the JSON of the decode benchmarks, an equal share to each partition."""
-    from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # a name keeps it alive until the answer is there
-    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(30)
-    producer = Producer({
-        "bootstrap.servers": bootstrap,
-        "compression.type": "lz4",
-        "batch.size": BATCH_BYTES,
-        "linger.ms": 100,
-        "queue.buffering.max.messages": RECORDS,
-        "queue.buffering.max.kbytes": 1 << 20,
-    })  # fmt: skip
-    pairs = list(json_values(DISTINCT))
-    for number in range(RECORDS):
-        key, value = pairs[number % DISTINCT]
-        while True:
-            try:
-                producer.produce(topic, value, key, number * PARTITIONS // RECORDS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    if left := producer.flush(120):
-        raise RuntimeError(f"{left} of {RECORDS} records could not be produced")
+class ReadingError(Exception):
+    """A client could not read a topic; the message says which and why."""
 
 
-def _reading(client: str, bootstrap: str, topic: str) -> float:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.e2e", client, bootstrap, topic], capture_output=True, text=True, check=False, timeout=120
-    )
+def take(stock: Stock, contender: Contender) -> Reading:
+    """One reading, in a process of its own. Raises ReadingError."""
+    topic = contender.topic
+    arguments = [stock.bootstrap, topic, str(contender.records), str(TOPICS[topic].partitions)]
+    if contender.client == "franz-go":
+        program = franz_go.build()
+        if isinstance(program, str):
+            raise ReadingError(program)
+        command = [str(program), *arguments]
+    elif contender.client == "wire":
+        command = [sys.executable, "-m", "bench.wire", *arguments[:3], str(FETCH_BYTES)]
+    else:
+        command = [sys.executable, "-m", "bench.readers", contender.client, *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=READING_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise ReadingError(f"{contender.client} did not read {topic} within {READING_SECONDS} s") from None
     if done.returncode:
-        raise RuntimeError(f"{client} could not read {topic}: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
-    return float(json.loads(done.stdout)["seconds"])
+        raise ReadingError(
+            f"{contender.client} could not read {topic}: {(done.stderr.strip().splitlines() or ['no output'])[-1]}"
+        )
+    return Reading(**json.loads(done.stdout))
 
 
-def figures(rounds: int = ROUNDS) -> list[Figure]:
-    """The ratio of the readings' times; skipped with one line where no broker can be started."""
-    from tests.live.kafka_cluster import KafkaCluster, missing_tools
+@dataclass
+class Contest:
+    """What came of one. `readings` has one of each client a round; `failed` says why a client could not read."""
 
-    if reason := missing_tools():
-        return [skipped(GROUP, NAME, reason)]
-    with (
-        tempfile.TemporaryDirectory(prefix="fastfetch-bench-") as folder,
-        KafkaCluster(Path(folder) / "cluster", jvm=("-Xms1g", "-Xmx1g")) as cluster,
-    ):
-        produce(cluster.bootstrap_servers, "json")
-        seconds: dict[str, list[float]] = {client: [] for client in READERS}
-        for turn in range(rounds + 1):
-            for client in READERS if turn % 2 else reversed(READERS):
-                try:
-                    taken = _reading(client, cluster.bootstrap_servers, "json")
-                except RuntimeError as error:  # a figure that was missed, and the others are still worth a table
-                    return [Figure(GROUP, NAME, (0.0,), "x", ">=", 3.0, str(error))]
-                if turn:  # the first turn fills the page cache and lets the broker's JIT settle
-                    seconds[client].append(taken)
-    values = tuple(b / a for a, b in zip(seconds["fastfetch"], seconds["confluent-kafka"], strict=True))
-    rates = {client: RECORDS / statistics.median(taken) / 1e6 for client, taken in seconds.items()}
-    detail = ", ".join(f"{client} {rate:.2f} Mrec/s" for client, rate in rates.items())
-    return [Figure(GROUP, NAME, values, "x", ">=", 3.0, f"{detail}, {PARTITIONS} partitions, {os.cpu_count()} cores")]
+    fast: str
+    readings: dict[str, list[Reading]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def at_least(self, bound: float | None, group: str, name: str, *slow: str, cost: Cost = seconds) -> Figure:
+        """How many times cheaper a record is than with the cheapest of the `slow` clients."""
+        return self._ratio(group, name, slow, ">=", bound, cost)
+
+    def at_most(self, bound: float | None, group: str, name: str, *slow: str, cost: Cost = seconds) -> Figure:
+        """Which part a record costs of what it costs with the `slow` client."""
+        return self._ratio(group, name, slow, "<=", bound, cost)
+
+    def _ratio(self, group: str, name: str, slow: Sequence[str], relation: str, bound: float | None, cost: Cost) -> Figure:
+        if self.fast in self.failed:  # ours: a figure that was missed, not one that was left out
+            missed = math.inf if relation == "<=" else 0.0
+            return Figure(group, name, (missed,), "x", relation, bound, self.failed[self.fast])
+        there = [client for client in slow if client not in self.failed]
+        if not there:
+            return skipped(group, name, self.failed[slow[0]])
+        ours = map(cost, self.readings[self.fast])
+        theirs = (min(map(cost, turn)) for turn in zip(*(self.readings[client] for client in there), strict=True))
+        values = tuple(b / a if relation == ">=" else a / b for a, b in zip(ours, theirs, strict=True))
+        return Figure(group, name, values, "x", relation, bound, self._detail([self.fast, *there], cost))
+
+    def _detail(self, clients: Sequence[str], cost: Cost) -> str:
+        medians = {client: statistics.median(map(cost, self.readings[client])) for client in clients}
+        if cost is cpu:
+            return ", ".join(f"{client} {median * 1e9:.0f}" for client, median in medians.items()) + " ns"
+        return ", ".join(f"{client} {1e-6 / median:.2f}" for client, median in medians.items()) + " Mrec/s"
 
 
-if __name__ == "__main__":
-    print(json.dumps({"seconds": READERS[sys.argv[1]](sys.argv[2], sys.argv[3])}))
+def contest(stock: Stock, contenders: Sequence[Contender], rounds: int) -> Contest:
+    """Let them read in turns. The first is the one that the figures are about."""
+    result = Contest(contenders[0].name, {contender.name: [] for contender in contenders})
+    order = list(contenders)
+    for turn in range(rounds + 1):
+        for contender in order:
+            if contender.name in result.failed:
+                continue
+            try:
+                reading = take(stock, contender if turn else contender.part(WARM_UP))
+            except ReadingError as error:
+                result.failed[contender.name] = str(error)
+                continue
+            if turn:
+                result.readings[contender.name].append(reading)
+        order.reverse()
+    return result
+
+
+def e2e_figures(stock: Stock, scale: Scale) -> list[Figure]:
+    """Columns of one partition, and the processor time of the same readings."""
+    out = []
+    for topic, (confluent, franz) in {"none": (4, 1.3), "lz4": (5, 2), "zstd": (5, 2)}.items():
+        clients = ["fastfetch", "confluent-kafka", "franz-go", "wire"]
+        result = contest(stock, [Contender(client, topic, stock.records[topic]) for client in clients], scale(ROUNDS))
+        title = f"poll_blocks, {TITLES[topic]}"
+        out += [
+            result.at_least(confluent, "e2e", f"{title}: over confluent-kafka consume", "confluent-kafka"),
+            result.at_least(franz, "e2e", f"{title}: over franz-go", "franz-go"),
+            result.at_least(0.5 if topic == "none" else None, "e2e", f"{title}: over the wire", "wire"),
+            result.at_most(0.15, "e2e", f"processor time, {TITLES[topic]}: of confluent-kafka's", "confluent-kafka", cost=cpu),
+            result.at_most(0.5, "e2e", f"processor time, {TITLES[topic]}: of franz-go's", "franz-go", cost=cpu),
+        ]
+    return out
+
+
+def peer_figures(stock: Stock, scale: Scale) -> list[Figure]:
+    """Objects; batches of five records; and everybody as they come out of the box."""
+    out = []
+    for topic in ("none", "lz4", "zstd"):
+        result = contest(stock, _python_clients(stock, topic, "fastfetch poll"), scale(ROUNDS))
+        title = f"poll to Record objects, {TITLES[topic]}"
+        for peer, bound in {"confluent-kafka": 2.5, "aiokafka": 3, "kafka-python": 15}.items():
+            out.append(result.at_least(bound, "peers", f"{title}: over {peer}", peer))
+    small = [Contender(client, "lz4-5", stock.records["lz4-5"]) for client in ("fastfetch", "confluent-kafka")]
+    result = contest(stock, small, scale(ROUNDS))
+    out.append(result.at_least(4, "peers", f"poll_blocks, {TITLES['lz4-5']}: over confluent-kafka consume", "confluent-kafka"))
+    peers = [f"{peer} defaults" for peer in PART]
+    for call, bound in (("poll_blocks", 4), ("poll", None)):
+        mine = "fastfetch defaults" if call == "poll_blocks" else "fastfetch poll defaults"
+        result = contest(stock, _python_clients(stock, "lz4", mine, " defaults"), scale(ROUNDS))
+        out.append(result.at_least(bound, "peers", f"{call}, {TITLES['lz4']}, all defaults: over the best peer", *peers))
+    return out
+
+
+def _python_clients(stock: Stock, topic: str, mine: str, settings: str = "") -> list[Contender]:
+    records = stock.records[topic]
+    return [Contender(mine, topic, records), *(Contender(peer + settings, topic, records // part) for peer, part in PART.items())]
+
+
+def partition_figures(stock: Stock, scale: Scale) -> list[Figure]:
+    """The same records in 500 partitions and in one."""
+    contenders = [
+        Contender("fastfetch", "none-500", stock.records["none-500"], "500 partitions"),
+        Contender("fastfetch", "none", stock.records["none"], "one"),
+    ]
+    result = contest(stock, contenders, scale(ROUNDS))
+    title = f"poll_blocks, {TITLES['none']}: 500 partitions over one"
+    return [
+        result.at_most(1.3, "partitions", f"{title}, time", "one"),
+        result.at_most(None, "partitions", f"{title}, processor time", "one", cost=cpu),
+    ]

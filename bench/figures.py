@@ -1,8 +1,9 @@
 """Every figure that fastfetch promises, measured and compared with its bound: `make bench`, or
 
-    python -m bench.figures [--only decode --only bombs ...] [--report-only] [--quick]
+    python -m bench.figures [--only decode --only bombs ...] [--report-only] [--quick] [--markdown FILE]
 
 One table on stdout, the same with all samples in out/figures.json. Exit status 1 if a bound does not hold, unless --report-only.
+The groups of LIVE share one real broker, which is filled for them once.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 import click
 
 import fastfetch
-from bench import bombs, e2e
+from bench import bombs, e2e, idle, memory
 from bench.corpus import OUT, Corpus, corpus, wire_corpus
 from bench.floor import Floor, crc_name, floor_codecs
-from bench.measure import Figure, Samples, alternate, difference_figure, ratio_figure, skipped, table
+from bench.measure import Figure, Samples, alternate, difference_figure, plain_table, ratio_figure, skipped, table
 from bench.peers import aiokafka_records, kafka_python_records
+from bench.topics import Stock, stocked
 from fastfetch.testing.batches import encode_batch
+from tests.live.kafka_cluster import missing_tools
 
 # name of the set: (against the floor at most, against aiokafka at least); None: shown without a bound.
 DECODE_BOUNDS: dict[str, tuple[float | None, float | None]] = {
@@ -204,8 +208,32 @@ GROUPS: dict[str, Callable[[Scale], list[Figure]]] = {
     "objects": object_figures,
     "threads": thread_figures,
     "bombs": lambda _: bombs.figures(),
-    "e2e": lambda scale: e2e.figures(scale(e2e.ROUNDS)),
 }
+# Those that need a broker: which topics, and what to do with them.
+LIVE: dict[str, tuple[tuple[str, ...], Callable[[Stock, Scale], list[Figure]]]] = {
+    "e2e": (("none", "lz4", "zstd"), e2e.e2e_figures),
+    "peers": (("none", "lz4", "zstd", "lz4-5"), e2e.peer_figures),
+    "partitions": (("none", "none-500"), e2e.partition_figures),
+    "memory": (memory.TOPICS_USED, lambda stock, _: memory.figures(stock)),
+    "idle": ((idle.TOPIC,), lambda stock, _: idle.figures(stock)),
+}
+QUICK_SHARE = 4  # of the records of a topic, with --quick
+
+
+def _live_figures(names: list[str], scale: Scale, share: int) -> list[Figure]:
+    if reason := missing_tools():
+        return [skipped(name, "everything with a broker", reason) for name in names]
+    out = []
+    _say("starting a broker and filling its topics")
+    with stocked((topic for name in names for topic in LIVE[name][0]), share=share) as stock:
+        for name in names:
+            _say(f"measuring {name}")
+            out += LIVE[name][1](stock, scale)
+    return out
+
+
+def _say(what: str) -> None:
+    print(f"{what} …", file=sys.stderr, flush=True)
 
 
 def _surroundings() -> dict[str, object]:
@@ -221,23 +249,28 @@ def _surroundings() -> dict[str, object]:
 
 @click.command()
 @click.option(
-    "--only", multiple=True, type=click.Choice(list(GROUPS)), help="Measure only this group; may be given several times."
+    "--only", multiple=True, type=click.Choice([*GROUPS, *LIVE]), help="Measure only this group; may be given several times."
 )
 @click.option("--report-only", is_flag=True, help="Exit with 0 even if a bound does not hold.")
-@click.option("--quick", is_flag=True, help="A third of the rounds: for a look, not for a verdict.")
-def main(only: tuple[str, ...], report_only: bool, quick: bool) -> None:
+@click.option("--quick", is_flag=True, help="A third of the rounds, a quarter of a topic: for a look, not for a verdict.")
+@click.option("--markdown", type=click.Path(dir_okay=False, writable=True), help="Write the table there as well, for a page.")
+def main(only: tuple[str, ...], report_only: bool, quick: bool, markdown: str | None) -> None:
     """Measure fastfetch against its figures and print one table."""
     figures: list[Figure] = []
     begun = time.monotonic()
+    scale: Scale = (lambda rounds: max(3, rounds // 3)) if quick else (lambda rounds: rounds)
     for name, take in GROUPS.items():
-        if only and name not in only:
-            continue
-        print(f"measuring {name} …", file=sys.stderr, flush=True)
-        figures += take((lambda rounds: max(3, rounds // 3)) if quick else (lambda rounds: rounds))
+        if not only or name in only:
+            _say(f"measuring {name}")
+            figures += take(scale)
+    if live := [name for name in LIVE if not only or name in only]:
+        figures += _live_figures(live, scale, QUICK_SHARE if quick else 1)
     print(table(figures))
     missed = [figure for figure in figures if figure.met is False]
     bounded = [figure for figure in figures if figure.met is not None]
     print(f"\n{len(bounded) - len(missed)} of {len(bounded)} figures met in {time.monotonic() - begun:.0f} s")
+    if markdown is not None:
+        Path(markdown).write_text(plain_table(figures) + "\n")
     OUT.mkdir(exist_ok=True)
     report = {"surroundings": _surroundings(), "figures": [figure.as_json() for figure in figures]}
     (OUT / "figures.json").write_text(json.dumps(report, indent=1, default=str))

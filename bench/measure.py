@@ -14,8 +14,19 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
-__all__ = ["Figure", "Samples", "alternate", "difference_figure", "ratio_figure", "skipped", "table"]
+__all__ = [
+    "Figure",
+    "Samples",
+    "alternate",
+    "difference_figure",
+    "memory_bytes",
+    "plain_table",
+    "ratio_figure",
+    "skipped",
+    "table",
+]
 
 Samples = dict[str, list[float]]
 
@@ -49,6 +60,14 @@ def alternate(
         if enabled:
             gc.enable()
     return samples
+
+
+def memory_bytes(field: str) -> int:
+    """VmRSS (resident now) or VmHWM (its peak) of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) << 10
+    raise RuntimeError(f"no {field} in /proc/self/status")
 
 
 @dataclass(frozen=True)
@@ -123,11 +142,19 @@ def _row(figure: Figure) -> tuple[str, str, str, str, str, str]:
     return figure.group, figure.name, measured, bound, verdict, figure.detail
 
 
+_HEAD = ("", "what", "median (quartiles)", "must be", "", "medians behind it")
+
+
+def plain_table(figures: Sequence[Figure]) -> str:
+    """All figures as a Markdown table that is not padded, for a page."""
+    rows = [_HEAD, ("---",) * len(_HEAD), *map(_row, figures)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows).replace("|  |", "| |").replace("|  |", "| |")
+
+
 def table(figures: Sequence[Figure]) -> str:
     """All figures as one aligned Markdown table; medians with their quartiles."""
-    head = ("", "what", "median (quartiles)", "must be", "", "medians behind it")
-    rows = [head, *map(_row, figures)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    rows = [_HEAD, *map(_row, figures)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     # A skip's reason may be long and is last on its line: it must not widen the table.
     widths[2] = max(len(row[2]) for row in rows if not row[2].startswith("skipped"))
     lines = [
