@@ -2,7 +2,7 @@
 
 decode()      bytes of a fetch response or a log segment -> blocks of columns, the next offset, the error if there was one
 read_log()    log segments on disk, by file or partition folder
-Consumer      fetches from brokers, tracks positions, commits the next offset to read
+Consumer      fetches from brokers, tracks positions, commits the next offset to read; AsyncConsumer for asyncio
 plan()        what to read, cut into ranges that end, by offset or time; read() gives the blocks of one, in any process
 """
 
@@ -18,11 +18,13 @@ from fastfetch.records import BatchHeader, Decoded, DecodeStats, Record, RecordB
 from fastfetch.types import OffsetAndMetadata, OffsetAndTimestamp, RebalanceListener, TopicPartition
 
 if TYPE_CHECKING:
+    from fastfetch.aio import AsyncConsumer
     from fastfetch.consumer import Consumer
     from fastfetch.log import read_log
     from fastfetch.ranges import OffsetRange, Timestamp, plan, read
 
 __all__ = [
+    "AsyncConsumer",
     "BatchHeader",
     "Consumer",
     "DecodeStats",
@@ -53,7 +55,7 @@ except _metadata.PackageNotFoundError:  # a source tree on the path, not install
     __version__ = "0+source"
 
 # Sockets and threads are imported by those who use them: `import fastfetch` for decode() alone stays light.
-_LAZY = {"Consumer": "fastfetch.consumer", "read_log": "fastfetch.log"}
+_LAZY = {"AsyncConsumer": "fastfetch.aio", "Consumer": "fastfetch.consumer", "read_log": "fastfetch.log"}
 _LAZY |= dict.fromkeys(("OffsetRange", "Timestamp", "plan", "read"), "fastfetch.ranges")
 
 
