@@ -77,11 +77,12 @@ class BaseConsumer(ConsumerCore[W]):
             self._client.poke()
 
     def pause(self, *partitions: Partitions) -> None:
-        """Deliver nothing of these partitions until resume(). What is buffered stays. Raises UsageError, changing nothing, if
-        one is not assigned."""
+        """Deliver nothing of these partitions until resume(). What is buffered stays for a minute; after that its memory is given
+        back, and resume() fetches it again. Raises UsageError, changing nothing, if one is not assigned."""
         wanted = flattened(partitions, "pause")
         with Call(self, "pause"), self._client.lock:
             self._engine.pause(wanted)
+            self._client.poke()
 
     def resume(self, *partitions: Partitions) -> None:
         """Go on with paused partitions, at the record after the last delivered one."""
@@ -141,8 +142,8 @@ class BaseConsumer(ConsumerCore[W]):
             self._start_commit("commit_async", offsets, None, callback, is_async=True)
 
     def metrics(self) -> dict[str, Any]:
-        """Counters since the consumer was made, rates, latencies, and what is held now, as a new dict. The guide has a table of its
-        keys and their units ("Metrics")."""
+        """Counters since the consumer was made, rates, latencies, and what is held now, as a new dict. The guide ("Metrics") has
+        a table of keys and units."""
         with Call(self, "metrics"), self._client.lock:
             return self._engine.metrics(now_ms())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fastfetch.engine.subscription import PartitionState
 
-__all__ = ["Action", "CloseConnection", "DecodeRecords", "OpenConnection", "SendBytes"]
+__all__ = ["Action", "CloseConnection", "DecodeRecords", "OpenConnection", "SendBytes", "TrimMemory"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +70,9 @@ class DecodeRecords:
     high_watermark: int
 
 
-Action = OpenConnection | SendBytes | CloseConnection | DecodeRecords
+@dataclass(frozen=True, slots=True)
+class TrimMemory:
+    """Nothing has been decoded for long: give buffers that are kept for the next answer back to the system."""
+
+
+Action = OpenConnection | SendBytes | CloseConnection | DecodeRecords | TrimMemory

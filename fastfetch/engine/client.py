@@ -159,11 +159,13 @@ class Engine:
         for state in self.subscription.get_all(partitions, "pause"):
             self.subscription.pause(state)
             self.readahead.hold(state)
+            self.idle_memory.pause(state)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         for state in self.subscription.get_all(partitions, "resume"):
             self.subscription.resume(state)
             self.readahead.release(state)
+            self.idle_memory.resume(state)
 
     # --- records --------------------------------------------------------------------------------------------------------
 

@@ -102,9 +102,18 @@ class ReadAhead:
 
     def drop(self, state: PartitionState) -> None:
         """Forget everything buffered for a partition: its position is about to move, or what was read ahead is void."""
+        self.dropped_bytes += state.buffered_bytes
+        self._clear(state)
+
+    def give_back(self, state: PartitionState) -> None:
+        """The memory of a paused partition is wanted: its records are fetched again, from the position on, once it is resumed."""
+        self.released_bytes += state.buffered_bytes
+        self._clear(state)
+        state.halt(-1 if state.position is None else state.position)
+
+    def _clear(self, state: PartitionState) -> None:
         state.drops += 1
         self.bytes -= state.buffered_bytes
-        self.dropped_bytes += state.buffered_bytes
         state.buffered_bytes = 0
         state.chunks.clear()
         self._queue.pop(state, None)

@@ -38,6 +38,10 @@ class FrameBuffers:
         self._lent.append(buffer)
         return memoryview(buffer)[:size]
 
+    def trim(self) -> None:
+        """Keep none for later. What is lent belongs to whoever refers to it."""
+        self._lent.clear()
+
 
 def _is_free(buffer: bytearray) -> bool:
     try:

@@ -23,12 +23,12 @@ import time
 from collections import deque
 from typing import Literal, Protocol
 
-from fastfetch.engine.actions import Action, CloseConnection, DecodeRecords, OpenConnection, SendBytes
+from fastfetch.engine.actions import Action, CloseConnection, DecodeRecords, OpenConnection, SendBytes, TrimMemory
 from fastfetch.engine.client import Engine
 from fastfetch.engine.events import BytesArrived, ConnectionLost, ConnectionOpened, Event, FrameArrived, RecordsDecoded
 from fastfetch.net.connection import Address, Connection, ConnectionFault
 from fastfetch.net.frames import FrameBuffers
-from fastfetch.records import decode
+from fastfetch.records import decode, trim
 
 __all__ = ["ClientThread", "Waiter", "now_ms"]
 
@@ -253,6 +253,9 @@ class ClientThread:
             connection = self._connections.pop(action.conn, None)
             if connection is not None:
                 self._close(connection)
+        elif isinstance(action, TrimMemory):
+            self._buffers.trim()
+            trim()
 
     def _on_resolved(self, connection: Connection, outcome: list[Address] | str) -> None:
         """Called from this thread for literal addresses, from a resolver's thread for names."""
