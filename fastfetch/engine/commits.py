@@ -324,6 +324,7 @@ class Commits:
                     again = True
                 elif part["error_code"] != 0 or part["committed_offset"] < -1:
                     self._not_read(tp, part, by_tp.get(tp))
+                    again = True  # once the error was raised
                 else:
                     self._one_read(tp, part, by_tp.get(tp))
         if left or again:

@@ -67,7 +67,7 @@ class Lookup:
     @property
     def is_wanted(self) -> bool:
         if self.query is not None:
-            return not self.query.pending.done
+            return not self.query.pending.done and self.tp in self.query.missing
         assert self.state is not None
         return self.state.ticket == self.ticket and self.state.phase is Phase.AWAITING_RESET
 
@@ -131,7 +131,7 @@ class OffsetLookups:
         self._lookups = [lookup for lookup in self._lookups if lookup.is_wanted]
         by_node: dict[int, list[Lookup]] = {}
         for lookup in self._lookups:
-            if lookup.in_flight:
+            if lookup.in_flight or (lookup.state is not None and lookup.state.error_is_sticky):
                 continue
             if lookup.retry_at_ms > now_ms:
                 self._timer.at(lookup.retry_at_ms)
@@ -191,7 +191,7 @@ class OffsetLookups:
             version = self._channels.version(channel, tables.LIST_OFFSETS, at_least=1, at_most=10)
         except FastFetchError as error:
             for lookup in lookups:
-                self._fail(lookup, error)
+                self._fail(lookup, error, now_ms)
             return
         topics: dict[str, list[dict[str, Any]]] = {}
         for tp, lookup in batch.items():
@@ -259,15 +259,15 @@ class OffsetLookups:
         elif code == UNSUPPORTED_FOR_MESSAGE_FORMAT:
             self._found(lookup, None)
         elif code == 0:
-            self._fail(lookup, ProtocolError(f"ListOffsets answered offset {offset} for {lookup.tp}, which is no offset"))
+            self._fail(lookup, ProtocolError(f"ListOffsets answered offset {offset} for {lookup.tp}, which is no offset"), now_ms)
         elif is_retriable(code) or code in STALE_LEADER or code == -1:
             if code in STALE_LEADER:
                 self._metadata.request_update()
             self._again(lookup, now_ms)
         elif code == 29:
-            self._fail(lookup, broker_error(code, f"not allowed to read topic {lookup.tp.topic!r}"))
+            self._fail(lookup, broker_error(code, f"not allowed to read topic {lookup.tp.topic!r}"), now_ms)
         else:
-            self._fail(lookup, broker_error(code, f"looking up an offset of {lookup.tp} failed"))
+            self._fail(lookup, broker_error(code, f"looking up an offset of {lookup.tp} failed"), now_ms)
 
     def _found(self, lookup: Lookup, found: OffsetAndTimestamp | None, leader_epoch: int = -1) -> None:
         """`leader_epoch` is that of the leader who was asked, not of a record."""
@@ -285,14 +285,12 @@ class OffsetLookups:
             elif self._subscription.settle(lookup.state, lookup.ticket, found.offset, found.leader_epoch, leader_epoch):
                 log.info("%s starts at offset %d", lookup.tp, found.offset)
 
-    def _fail(self, lookup: Lookup, error: FastFetchError) -> None:
-        lookup.in_flight = False
+    def _fail(self, lookup: Lookup, error: FastFetchError, now_ms: int) -> None:
+        self._again(lookup, now_ms)
         if lookup.query is not None:
             lookup.query.pending.fail(error)
         elif lookup.state is not None and lookup.is_wanted:
-            # Raised once; the next poll tries again.
-            lookup.ticket = -1
-            self._resets.pop(lookup.state, None)
+            # Raised once; meanwhile it is asked again.
             lookup.state.fail(error, sticky=False)
 
     def _again(self, lookup: Lookup, now_ms: int) -> None:

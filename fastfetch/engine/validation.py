@@ -99,7 +99,7 @@ class Validations:
                     self._metadata.request_update()
             elif state.phase is Phase.FETCHING or state.leader_epoch is None or leader.epoch < 0:
                 self._subscription.confirm(state, leader.epoch)
-            elif state.error is None:
+            elif not state.error_is_sticky:
                 check = self._checks.get(state)
                 if check is None or check.ticket != state.ticket or check.checked_epoch < leader.epoch:
                     check = self._checks[state] = Check(state, leader.epoch)
@@ -205,7 +205,7 @@ class Validations:
             self._fail(check, broker_error(code, f"checking offset {position} of {state.tp} failed"), now_ms)
 
     def _fail(self, check: Check, error: FastFetchError, now_ms: int) -> None:
-        """Raised once; then it is asked again."""
+        """Raised once; meanwhile it is asked again."""
         self._again(check, now_ms)
         check.state.fail(error, sticky=False)
 
