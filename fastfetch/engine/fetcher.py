@@ -271,6 +271,10 @@ class Fetcher:
         def failed(error: FastFetchError, now_ms: int) -> None:
             self._land(flight)
             session.lost()
+            if isinstance(error.__cause__, MemoryError):  # not the network's fault, and may never pass by itself
+                for state in wanted:
+                    state.fail(error.__cause__, sticky=False)
+                self.has_news = True
 
         self._flights[node_id, lane] = flight
         self._reserved += cost
@@ -485,6 +489,8 @@ class Fetcher:
                 self._metadata.request_update()
             return  # what the leader says of this offset counts
         if code == 1:
+            # Where the log started is void now, and brokers leave it out of such an answer.
+            state.log_start_offset = part.log_start_offset
             if state.position == state.fetch_offset:
                 self._reset_out_of_range(state)
             else:
