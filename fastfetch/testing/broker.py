@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -98,11 +98,15 @@ class Broker:
 
     kafka           release whose version ranges are announced: a key of KAFKA_VERSIONS
     versions        {API name: (lowest, highest)} over those; None in place of the pair: that API does not exist
-    host            address to listen on
+    host, port      address to listen on; 0: a free port. Further nodes take free ports
+    advertise       host and port of node 1 that clients are told; else what it listens on, and for 0.0.0.0 and :: the address
+                    that the client came to
     racks           {node id: rack}
     topic_ids       False: topics have no ids, as in clusters older than 2.8
     fetch_sessions  how many fetch sessions a node keeps; 0: it gives none (session id 0)
     tls             server-side context: every node speaks TLS
+    observe         called with each request as it arrives, by its connection's thread. They are not kept for `requests` then:
+                    for a broker that runs for long
     """
 
     def __init__(
@@ -112,16 +116,20 @@ class Broker:
         kafka: str = "4.1",
         versions: Mapping[str, tuple[int, int] | None] | None = None,
         host: str = "127.0.0.1",
+        port: int = 0,
+        advertise: tuple[str, int] | None = None,
         racks: Mapping[int, str] | None = None,
         topic_ids: bool = True,
         fetch_sessions: int = 1000,
         tls: ssl.SSLContext | None = None,
+        observe: Callable[[Logged], object] | None = None,
     ) -> None:
         if nodes < 1:
             raise UsageError(f"a cluster has 1 or more nodes, not {nodes}")
         members = {i: Node(i, host, rack=(racks or {}).get(i)) for i in range(1, nodes + 1)}
         self._cluster = Cluster(members, topic_ids=topic_ids)
-        self._script = Script()
+        members[1].port, members[1].advertised = port, advertise
+        self._script = Script(observe=observe)
         self._server = Server(
             self._cluster,
             self._script,
@@ -282,15 +290,28 @@ class Broker:
             self._cluster.partition(topic, partition).generate(template, repeats)
             self._cluster.changed.notify_all()
 
-    def load_segment(self, path: str | Path, topic: str, partition: int = 0) -> None:
-        """Serve a broker's `.log` file, or a partition folder of them, at the offsets it has; makes the topic if need be."""
+    def load_segment(self, path: str | Path | Sequence[Path], topic: str, partition: int = 0) -> list[str]:
+        """Serve a broker's `.log` file, several in order, or a partition folder of them, at the offsets they have. Makes the
+        topic if need be.
+
+        They stay on disk (see `fastfetch.testing.disk`). What is appended to them later is not served. Returns what of them
+        can't be served, as sentences.
+        """
+        if isinstance(path, str | Path):
+            path = Path(path)
+            files: Sequence[Path] = sorted(path.glob("*.log")) if path.is_dir() else [path]
+        else:
+            files = path
+        if not files:
+            raise FileNotFoundError(f"{path} holds no .log file")
         with self._cluster.lock:
             if topic not in self._cluster.topics:
                 self._cluster.create_topic(topic, partition + 1, 1, None, False)
             elif partition >= len(self._cluster.topics[topic].partitions):
                 self._cluster.add_partitions(topic, partition + 1, 1)
-            self._cluster.partition(topic, partition).load(Path(path))
+            remarks = self._cluster.partition(topic, partition).load(files)
             self._cluster.changed.notify_all()
+        return remarks
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Move the log start up, as retention and DeleteRecords do."""

@@ -20,13 +20,23 @@ __all__ = ["Cluster", "Committed", "Node", "Topic"]
 
 @dataclass(eq=False)
 class Node:
-    """One broker. `port` is fixed by the first start and kept over a restart."""
+    """One broker. `port` is fixed by the first start and kept over a restart.
+
+    advertised  host and port that clients are told; None: those it listens on
+    """
 
     id: int
     host: str
     port: int = 0
     rack: str | None = None
     alive: bool = False
+    advertised: tuple[str, int] | None = None
+
+    def address_for(self, reached_at: str) -> tuple[str, int]:
+        """Host and port for a client whose connection came in at an address of this machine. One that got here can come again."""
+        if self.advertised is not None:
+            return self.advertised
+        return reached_at if self.host in ("0.0.0.0", "::") else self.host, self.port
 
 
 @dataclass(eq=False)

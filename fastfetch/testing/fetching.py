@@ -143,7 +143,7 @@ def fetch(c: Context, sessions: SessionCache) -> Body:
     if c.request.version >= 16:
         leaders = {a["current_leader"]["leader_id"] for a in answers if "current_leader" in a}
         nodes = [c.cluster.nodes[i] for i in sorted(leaders) if i in c.cluster.nodes]
-        out["node_endpoints"] = [{"node_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in nodes]
+        out["node_endpoints"] = [c.address(n) | {"rack": n.rack} for n in nodes]
     return out
 
 

@@ -21,12 +21,18 @@ Body: TypeAlias = dict[str, Any]
 
 
 class Context(NamedTuple):
-    """Who asks whom."""
+    """Who asks whom. `reached_at` is this side's address of the connection."""
 
     cluster: Cluster
     node: Node
     versions: dict[int, tuple[int, int]]
     request: Request
+    reached_at: str
+
+    def address(self, node: Node) -> Body:
+        """Where the client finds a node."""
+        host, port = node.address_for(self.reached_at)
+        return {"node_id": node.id, "host": host, "port": port}
 
 
 Handler: TypeAlias = Callable[[Context], Body]
@@ -60,7 +66,7 @@ def metadata(c: Context) -> Body:
         topics = [_look_up(cluster, each.get("name"), each.get("topic_id", bytes(16))) for each in asked]
     alive = cluster.alive()
     return {
-        "brokers": [{"node_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in alive],
+        "brokers": [c.address(n) | {"rack": n.rack} for n in alive],
         "cluster_id": cluster.cluster_id,
         "controller_id": alive[0].id if alive else -1,
         "topics": topics,
@@ -183,7 +189,7 @@ def _coordinator(c: Context, group: str) -> Body:
     if not node.alive:
         message = "The coordinator is not available."
         return {"error_code": COORDINATOR_NOT_AVAILABLE, "error_message": message, "node_id": -1, "host": "", "port": -1}
-    return {"error_code": 0, "error_message": None, "node_id": node.id, "host": node.host, "port": node.port}
+    return {"error_code": 0, "error_message": None} | c.address(node)
 
 
 def _group_error(c: Context, group: str) -> int:

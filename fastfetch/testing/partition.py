@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 from .batches import CONTROL, TRANSACTIONAL, Entry, entries, rebase, record_times
-from .segments import FileSegment, GeneratedSegment, MemorySegment, Segment
+from .disk import DiskSegment
+from .segments import GeneratedSegment, MemorySegment, Segment, max_timestamp
 
 __all__ = ["Aborted", "Partition", "Slice"]
 
@@ -120,22 +122,27 @@ class Partition:
         """Append `repeats` copies of a run of batches without storing them."""
         self._add(GeneratedSegment(template, repeats, self.next_offset, self.leader_epoch))
 
-    def load(self, path: Path) -> None:
-        """Serve a `.log` file, or all those of a partition folder, as they are on disk."""
-        files = sorted(path.glob("*.log")) if path.is_dir() else [path]
-        if not files:
-            raise FileNotFoundError(f"{path} holds no .log file")
-        for file in files:
-            segment = FileSegment(file)
+    def load(self, files: Sequence[Path]) -> list[str]:
+        """Serve `.log` files, in order and as they are on disk. Returns what of them is not, as sentences."""
+        remarks = []
+        for file, following in zip_longest(files, files[1:]):
+            upto = int(following.stem) if following is not None and following.stem.isdigit() else None
+            segment = DiskSegment(file, upto)
             if not self.segments and not self.next_offset:
                 self._begin_at(segment.base_offset)
-            for entry, batch in segment.batches():
-                self._note(entry, batch)
-                epoch = struct.unpack_from(">i", batch, 12)[0] if entry.magic == 2 else -1
-                if epoch > (self.epochs[-1][0] if self.epochs else -1):
-                    self._epoch_starts(epoch, entry.base_offset)
-                    self.leader_epoch = max(self.leader_epoch, epoch)
+            segment.index(self._see)
             self._add(segment)
+            if segment.remark:
+                remarks.append(segment.remark)
+        return remarks
+
+    def _see(self, entry: Entry, head: memoryview) -> None:
+        """A batch that is on disk already."""
+        self._note(entry, head)
+        epoch = struct.unpack_from(">i", head, 12)[0] if entry.magic == 2 else -1
+        if epoch > (self.epochs[-1][0] if self.epochs else -1):
+            self._epoch_starts(epoch, entry.base_offset)
+            self.leader_epoch = max(self.leader_epoch, epoch)
 
     def delete_before(self, offset: int) -> None:
         """Move the log start, as DeleteRecords and retention do. Whole segments go; a batch may be left that starts below."""
@@ -184,7 +191,9 @@ class Partition:
             return
         (producer_id,) = struct.unpack_from(">q", batch, 43)
         if not entry.attributes & CONTROL:
-            self.open_transactions.setdefault(producer_id, entry.base_offset)
+            # A batch that compaction emptied holds nothing back, and its marker may be gone.
+            if struct.unpack_from(">i", batch, 57)[0]:
+                self.open_transactions.setdefault(producer_id, entry.base_offset)
             return
         kind = _marker_kind(batch)
         if kind not in (_ABORT, _COMMIT):
@@ -248,10 +257,10 @@ class Partition:
 
     def find_time(self, timestamp: int, end: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record below `end` whose time is not before `timestamp`."""
-        for entry, batch in self._timed():
+        for entry, batch in self._timed(timestamp):
             if entry.base_offset >= end:
                 return None
-            if entry.last_offset < self.log_start or _max_timestamp(entry, batch) < timestamp:
+            if entry.last_offset < self.log_start or max_timestamp(entry, batch) < timestamp:
                 continue
             for offset, when in record_times(bytes(batch)):
                 if self.log_start <= offset < end and when >= timestamp:
@@ -264,16 +273,16 @@ class Partition:
         for entry, batch in self._timed():
             if entry.base_offset >= end:
                 break
-            if best is None or _max_timestamp(entry, batch) > _max_timestamp(*best):
+            if best is None or max_timestamp(entry, batch) > max_timestamp(*best):
                 best = entry, batch
         if best is None:
             return None
         times = [pair for pair in record_times(bytes(best[1])) if self.log_start <= pair[0] < end]
         return max(times, key=lambda pair: (pair[1], -pair[0]), default=None)
 
-    def _timed(self) -> Iterator[tuple[Entry, memoryview]]:
+    def _timed(self, since: int = -1) -> Iterator[tuple[Entry, memoryview]]:
         for segment in self.segments:
-            yield from segment.batches()
+            yield from segment.batches(since)
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -284,9 +293,3 @@ def _marker_kind(batch: memoryview) -> int:
     # record length, attributes, timestamp and offset deltas and key length are one byte each in every real marker
     key = bytes(batch[66:70])
     return struct.unpack(">hh", key)[1] if len(key) == 4 and batch[65] == 8 else -1
-
-
-def _max_timestamp(entry: Entry, batch: memoryview) -> int:
-    if entry.magic == 0:
-        return -1
-    return int(struct.unpack_from(">q", batch, 35 if entry.magic == 2 else 18)[0])

@@ -1,4 +1,4 @@
-"""Where a test broker keeps batches: in memory, in a segment file of a real broker, or made on demand from a template.
+"""Where a test broker keeps batches: in memory, or made on demand from a template. `disk` has the files of a real broker.
 
 A segment is a run of bytes with an index from offsets to byte positions. Reading gives views of those bytes, so a large fetch
 response is sent without being copied, and may end in the middle of a batch as a broker's does.
@@ -6,17 +6,15 @@ response is sent without being copied, and may end in the middle of a batch as a
 
 from __future__ import annotations
 
-import mmap
 import struct
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from operator import itemgetter
-from pathlib import Path
 
 from .batches import Entry, entries
 
-__all__ = ["FileSegment", "GeneratedSegment", "IndexedSegment", "MemorySegment", "Segment"]
+__all__ = ["GeneratedSegment", "MemorySegment", "Segment", "max_timestamp"]
 
 _INDEX_INTERVAL = 4096  # index.interval.bytes
 
@@ -43,28 +41,30 @@ class Segment(ABC):
 
     @abstractmethod
     def upper_bound(self, position: int) -> int:
-        """An offset behind all batches that start before `position`. It may lie some batches further on: see `IndexedSegment`."""
+        """An offset behind all batches that start before `position`. It may lie some batches further on: see `MemorySegment`."""
 
     @abstractmethod
     def read(self, position: int, length: int) -> list[memoryview]:
         """Views that together are the `length` bytes from `position` on, or fewer at the segment's end."""
 
     @abstractmethod
-    def batches(self) -> Iterator[tuple[Entry, memoryview]]:
-        """Each batch with its place in the segment and its bytes."""
+    def batches(self, since: int = -1) -> Iterator[tuple[Entry, memoryview]]:
+        """Each batch with its place in the segment and its bytes. Those without a record at or after `since` may be left out."""
 
 
-class IndexedSegment(Segment):
-    """Bytes in one buffer and three parallel lists: a batch's position, its first and its last offset.
+class MemorySegment(Segment):
+    """Appended batches, in a buffer of fixed size: a view of it stays good while more is written behind.
 
+    Three parallel lists have a batch's position, its first and its last offset.
     `_index` is the sparse index of a broker, an entry each 4 KiB. It is here because clients see it: the end that a broker takes
     from it decides which aborted transactions come with an answer, and those may begin behind the answer's records.
     """
 
-    def __init__(self, data: bytearray | mmap.mmap, base_offset: int) -> None:
+    def __init__(self, base_offset: int, capacity: int) -> None:
         self.base_offset = self.next_offset = base_offset
         self.size = 0
-        self._view = memoryview(data)
+        self._capacity = capacity
+        self._view = memoryview(bytearray(capacity))
         self._positions: list[int] = []
         self._firsts: list[int] = []
         self._lasts: list[int] = []
@@ -103,20 +103,12 @@ class IndexedSegment(Segment):
     def read(self, position: int, length: int) -> list[memoryview]:
         return [self._view[position : min(position + length, self.size)]]
 
-    def batches(self) -> Iterator[tuple[Entry, memoryview]]:
+    def batches(self, since: int = -1) -> Iterator[tuple[Entry, memoryview]]:
         for i, start in enumerate(self._positions):
             end = self._positions[i + 1] if i + 1 < len(self._positions) else self.size
             batch = self._view[start:end]
             for entry in entries(batch):
                 yield entry._replace(start=start + entry.start, end=start + entry.end), batch[entry.start : entry.end]
-
-
-class MemorySegment(IndexedSegment):
-    """Appended batches, in a buffer of fixed size: a view of it stays good while more is written behind."""
-
-    def __init__(self, base_offset: int, capacity: int) -> None:
-        super().__init__(bytearray(capacity), base_offset)
-        self._capacity = capacity
 
     def fits(self, size: int) -> bool:
         return self.size + size <= self._capacity
@@ -135,23 +127,6 @@ class MemorySegment(IndexedSegment):
             end = self._positions[i + 1] if i + 1 < len(self._positions) else self.size
             kept.append(self._view[start:end], self._firsts[i], self._lasts[i])
         return kept
-
-
-class FileSegment(IndexedSegment):
-    """A `.log` file of a broker, mapped, without a partial tail. Its index files are not needed: batch headers say the same."""
-
-    def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
-            file.seek(0, 2)
-            # An empty file can't be mapped.
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else bytearray()
-        super().__init__(data, int(path.stem) if path.stem.isdigit() else 0)
-        first = True
-        for entry in entries(self._view):
-            if first and not path.stem.isdigit():
-                self.base_offset = self.next_offset = entry.base_offset
-            first = False
-            self._add(entry.start, entry.end, entry.base_offset, entry.last_offset)
 
 
 class GeneratedSegment(Segment):
@@ -220,7 +195,7 @@ class GeneratedSegment(Segment):
             position += stop - start
         return out
 
-    def batches(self) -> Iterator[tuple[Entry, memoryview]]:
+    def batches(self, since: int = -1) -> Iterator[tuple[Entry, memoryview]]:
         for copy in range(self._repeats):
             for i in range(len(self._rests)):
                 batch = memoryview(b"".join(self._batches(copy, i, i + 1)))
@@ -258,3 +233,10 @@ def _trim_end(pieces: list[memoryview], size: int) -> None:
             pieces[-1] = pieces[-1][:-size]
             return
         size -= len(pieces.pop())
+
+
+def max_timestamp(entry: Entry, head: memoryview) -> int:
+    """The latest timestamp in a batch as its header has it; -1 for format 0."""
+    if entry.magic == 0:
+        return -1
+    return int(struct.unpack_from(">q", head, 35 if entry.magic == 2 else 18)[0])

@@ -84,16 +84,23 @@ class Rule:
 
 @dataclass(eq=False)
 class Script:
-    """Rules, the log of what they were applied to, and what went wrong on the broker's own side."""
+    """Rules, the log of what they were applied to, and what went wrong on the broker's own side.
+
+    observe     hears of requests in place of the log
+    """
 
     rules: list[Rule] = field(default_factory=list)
     log: list[Logged] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
+    observe: Callable[[Logged], object] | None = None
 
     def __post_init__(self) -> None:
         self.arrived = threading.Condition()
 
     def note(self, entry: Logged) -> None:
+        if self.observe is not None:
+            self.observe(entry)
+            return
         with self.arrived:
             self.log.append(entry)
             self.arrived.notify_all()
@@ -258,6 +265,8 @@ class _Connection:
         self.number = number
         self.sock = sock
         self.input = sock.makefile("rb")
+        # An IPv4 client of a socket that listens on "::" shows as ::ffff:10.0.0.1.
+        self.reached_at = sock.getsockname()[0].removeprefix("::ffff:")
         self.swapped: list[bytes | memoryview] = []
 
     def run(self) -> None:
@@ -333,7 +342,7 @@ class _Connection:
             return None, str(error)
 
     def _answer(self, request: Request) -> dict[str, Any]:
-        context = Context(self.server.cluster, self.listener.node, self.server.versions, request)
+        context = Context(self.server.cluster, self.listener.node, self.server.versions, request, self.reached_at)
         with self.server.cluster.lock:
             if request.api is tables.FETCH:
                 return fetch(context, self.listener.sessions)
