@@ -111,7 +111,10 @@ class Node:
 class Channel:
     """One connection. `conn` is its number while it is not DOWN."""
 
-    __slots__ = ("calls", "conn", "deadline_ms", "idle_since_ms", "lane", "node", "opened_ms", "state", "versions", "was_opened")
+    __slots__ = (
+        "calls", "conn", "deadline_ms", "idle_since_ms", "lane", "node", "opened_ms", "state", "versions", "was_opened",
+        "was_useful",
+    )  # fmt: skip
 
     def __init__(self, node: Node, lane: Lane) -> None:
         self.node = node
@@ -124,6 +127,7 @@ class Channel:
         self.versions: dict[int, tuple[int, int]] = {}
         self.calls: deque[Call] = deque()
         self.was_opened = False  # at any time
+        self.was_useful = False  # has answered more than ApiVersions, at any time
 
 
 class Channels:
@@ -300,10 +304,17 @@ class Channels:
         channel.state = State.NEGOTIATING
         self._negotiate(channel, API_VERSIONS_VERSION, now_ms)
 
-    def lost(self, conn: int, reason: str, now_ms: int) -> None:
+    def lost(self, conn: int, reason: str, now_ms: int, cause: Exception | None = None) -> None:
         channel = self._by_conn.get(conn)
-        if channel is not None:
-            self._forget(channel, ConnectionFailedError(f"{channel.node}: {reason}"), now_ms)
+        if channel is None:
+            return
+        if channel.state is State.NEGOTIATING and cause is None:
+            reason += ", before its first answer; a port that wants TLS does that"
+        elif channel.state is State.READY and channel.calls and not channel.was_useful:
+            reason += ", at the first question; a port that wants SASL does that"
+        error = ConnectionFailedError(f"{channel.node}: {reason}")
+        error.__cause__ = cause
+        self._forget(channel, error, now_ms)
 
     def progress(self, conn: int, now_ms: int) -> None:
         """Bytes of an answer are coming in: its time starts anew."""
@@ -336,6 +347,7 @@ class Channels:
         self.ever_reached = True
         if channel.state is State.READY:
             channel.node.failures = 0
+            channel.was_useful = True
         throttle = body.get("throttle_time_ms", 0) if isinstance(body, dict) else body.throttle_time_ms
         if throttle > 0:
             throttle = min(throttle, MAX_THROTTLE_MS)

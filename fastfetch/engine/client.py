@@ -83,7 +83,7 @@ class Engine:
         elif isinstance(event, ConnectionOpened):
             self.channels.opened(event.conn, now_ms)
         elif isinstance(event, ConnectionLost):
-            self.channels.lost(event.conn, event.reason, now_ms)
+            self.channels.lost(event.conn, event.reason, now_ms, event.cause)
             self.has_news = True
         elif isinstance(event, BytesArrived):
             self.channels.progress(event.conn, now_ms)

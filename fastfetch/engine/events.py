@@ -19,10 +19,12 @@ class ConnectionOpened:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost:
-    """The connection is gone, or never came up. `reason` is for people: "connection refused", "closed by the broker"."""
+    """The connection is gone, or never came up. `reason` is for people: "connection refused", "closed by the broker".
+    `cause` is set where it is this process that lacks something (MemoryError)."""
 
     conn: int
     reason: str
+    cause: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,19 @@
-"""One TCP connection: resolving, connecting to the first address that answers, sending, receiving frames. Never blocks."""
+"""One TCP connection: connecting to the first address that answers, sending, receiving frames. Never blocks."""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
-import threading
 from collections import deque
-from collections.abc import Callable
 
 from fastfetch.engine.actions import OpenConnection
 from fastfetch.errors import ProtocolError
 from fastfetch.net.frames import FrameBuffers, FrameReader
+from fastfetch.net.resolver import Address
 
 __all__ = ["Connection", "ConnectionFault"]
 
-Address = tuple[int, tuple[str | int | bytes, ...]]
 # A partial frame is reported as progress at most this often.
 PROGRESS_EVERY_MS = 1_000
 
@@ -34,6 +32,7 @@ class Connection:
         self.host = action.host
         self.port = action.port
         self.sock: socket.socket | None = None
+        self.address: Address | None = None  # the one that is tried, or connected to
         self.is_connected = False
         self.is_closed = False
         self._reader = FrameReader(action.frame_limit, action.first_frame_limit, buffers)
@@ -45,17 +44,6 @@ class Connection:
 
     # --- opening --------------------------------------------------------------------------------------------------------
 
-    def resolve(self, done: Callable[[Connection, list[Address] | str], None]) -> None:
-        """Find the host's addresses and call `done` with them, or with the reason why there are none.
-
-        A literal address is answered at once. A name may take the resolver many seconds, which would be everybody's: it gets a
-        thread of its own for the while, and `done` is called from there.
-        """
-        try:
-            done(self, _addresses(self.host, self.port, socket.AI_NUMERICHOST))
-        except OSError:
-            threading.Thread(target=_resolve, args=(self, done), name=f"fastfetch-resolve-{self.host}", daemon=True).start()
-
     def start(self, addresses: list[Address]) -> None:
         """Begin with the first address. Raises ConnectionFault if none can be tried."""
         self._addresses = deque(addresses)
@@ -63,7 +51,7 @@ class Connection:
 
     def _try_next(self) -> None:
         while self._addresses:
-            family, address = self._addresses.popleft()
+            self.address = family, address = self._addresses.popleft()
             self.close_socket()
             try:
                 self.sock = sock = socket.socket(family, socket.SOCK_STREAM)
@@ -143,6 +131,8 @@ class Connection:
                 frame = reader.filled(n)
             except ProtocolError as error:
                 raise ConnectionFault(str(error)) from None
+            except MemoryError as error:
+                raise ConnectionFault("no memory for its answer") from error
             if frame is not None:
                 return frame
 
@@ -157,18 +147,6 @@ class Connection:
         if self.sock is not None:
             self.sock.close()
             self.sock = None
-
-
-def _addresses(host: str, port: int, flags: int) -> list[Address]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
-
-
-def _resolve(connection: Connection, done: Callable[[Connection, list[Address] | str], None]) -> None:
-    try:
-        done(connection, _addresses(connection.host, connection.port, 0))
-    except OSError as error:
-        done(connection, f"the name can't be resolved: {error.strerror or error}")
 
 
 def _reason(error: OSError) -> str:

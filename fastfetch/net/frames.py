@@ -65,6 +65,7 @@ class FrameReader:
         self._size = memoryview(bytearray(4))
         self._into = self._size
         self._at = 0
+        self._is_first = True  # nothing of the first frame has been looked at
 
     @property
     def missing(self) -> int:
@@ -83,6 +84,11 @@ class FrameReader:
     def filled(self, n: int) -> memoryview | None:
         """`n` bytes were written. Returns a frame when that completes one. Raises ProtocolError for a size that can't be true."""
         self._at += n
+        if self._is_first and self._into is not self._size and self._at >= 4:
+            self._is_first = False
+            if not any(self._into[:4]) and self._size[3] == 4:
+                # The head of an HTTP/2 SETTINGS frame. A Kafka answer has the id of its request there, and none has the id 0.
+                raise ProtocolError(_HTTP)
         if self._at < len(self._into):
             return None
         self._at = 0
@@ -97,11 +103,14 @@ class FrameReader:
         return None
 
 
+_HTTP = "the answer is HTTP: this is a web server's port, not a Kafka broker's"
+
+
 def _bad_size(first: bytes, size: int, limit: int) -> str:
     if first[:2] in (b"\x15\x03", b"\x16\x03"):
         return "the answer is TLS: this port wants encryption, which this version of fastfetch lacks; use a PLAINTEXT listener"
     if first == b"HTTP":
-        return "the answer is HTTP: this is a web server's port, not a Kafka broker's"
+        return _HTTP
     return (
         f"a frame of {size} bytes was announced where 4 to {limit} are allowed: this is no Kafka broker, or the stream is damaged"
     )

@@ -21,13 +21,15 @@ import socket
 import threading
 import time
 from collections import deque
+from functools import partial
 from typing import Literal, Protocol
 
 from fastfetch.engine.actions import Action, CloseConnection, DecodeRecords, OpenConnection, SendBytes, TrimMemory
 from fastfetch.engine.client import Engine
 from fastfetch.engine.events import BytesArrived, ConnectionLost, ConnectionOpened, Event, FrameArrived, RecordsDecoded
-from fastfetch.net.connection import Address, Connection, ConnectionFault
+from fastfetch.net.connection import Connection, ConnectionFault
 from fastfetch.net.frames import FrameBuffers
+from fastfetch.net.resolver import Address, Resolver
 from fastfetch.records import decode, trim
 
 __all__ = ["ClientThread", "Waiter", "now_ms"]
@@ -64,6 +66,7 @@ class ClientThread:
             "read_committed" if engine.config.isolation_level == "read_committed" else "read_uncommitted"
         )
         self._buffers = FrameBuffers()
+        self._resolver = Resolver()
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
@@ -214,8 +217,10 @@ class ClientThread:
             if mask & selectors.EVENT_WRITE:
                 if connection.writable():
                     self._events.append(ConnectionOpened(connection.conn))
+                    assert connection.address is not None
+                    self._resolver.connected(connection.host, connection.port, connection.address)
                 if connection.sock is not before:
-                    self._selector.unregister(before)  # type: ignore[arg-type]
+                    self._unregister(before)
                     self._register(connection)
                     return
                 self._watch(connection)
@@ -228,8 +233,8 @@ class ClientThread:
         except ConnectionFault as fault:
             if connection.sock is not before:
                 # The last address failed: its socket is closed already, and the selector would know the next one by its number.
-                self._selector.unregister(before)  # type: ignore[arg-type]
-            self._lose(connection, str(fault))
+                self._unregister(before)
+            self._lose(connection, fault)
 
     # --- actions --------------------------------------------------------------------------------------------------------
 
@@ -243,15 +248,17 @@ class ClientThread:
                     connection.send(action.data)
                     self._watch(connection)
                 except ConnectionFault as fault:
-                    self._lose(connection, str(fault))
+                    self._lose(connection, fault)
         elif isinstance(action, OpenConnection):
             config = self._config
             connection = Connection(action, self._buffers, config.receive_buffer_bytes, config.send_buffer_bytes, now)
             self._connections[action.conn] = connection
-            connection.resolve(self._on_resolved)
+            self._resolver.resolve(action.host, action.port, partial(self._on_resolved, connection))
         elif isinstance(action, CloseConnection):
             connection = self._connections.pop(action.conn, None)
             if connection is not None:
+                if not connection.is_connected and connection.address is not None:
+                    self._resolver.hung(connection.host, connection.port, connection.address)
                 self._close(connection)
         elif isinstance(action, TrimMemory):
             self._buffers.trim()
@@ -275,14 +282,21 @@ class ClientThread:
             if isinstance(outcome, str):
                 raise ConnectionFault(outcome)
             connection.start(outcome)
+            self._register(connection)
         except ConnectionFault as fault:
-            self._lose(connection, str(fault))
-            return
-        self._register(connection)
+            self._lose(connection, fault)
 
     def _register(self, connection: Connection) -> None:
         assert connection.sock is not None
-        self._selector.register(connection.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, connection)
+        try:
+            self._selector.register(connection.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, connection)
+        except (OSError, ValueError) as error:  # the kernel's limit of watches; a number too high for select()
+            raise ConnectionFault(f"the socket can't be watched: {error}") from None
+
+    def _unregister(self, sock: socket.socket | None) -> None:
+        if sock is not None:
+            with contextlib.suppress(KeyError):  # never registered: the connect failed at once
+                self._selector.unregister(sock)
 
     def _watch(self, connection: Connection) -> None:
         """Ask for writability only while there is something to write, or every wait would return at once."""
@@ -291,16 +305,15 @@ class ClientThread:
         if self._selector.get_key(connection.sock).events != mask:
             self._selector.modify(connection.sock, mask, connection)
 
-    def _lose(self, connection: Connection, reason: str) -> None:
+    def _lose(self, connection: Connection, fault: ConnectionFault) -> None:
         self._connections.pop(connection.conn, None)
         self._close(connection)
-        self._events.append(ConnectionLost(connection.conn, reason))
+        cause = fault.__cause__ if isinstance(fault.__cause__, MemoryError) else None
+        self._events.append(ConnectionLost(connection.conn, str(fault), cause))
 
     def _close(self, connection: Connection) -> None:
         connection.is_closed = True
-        if connection.sock is not None:
-            with contextlib.suppress(KeyError):  # never registered: the connect failed at once
-                self._selector.unregister(connection.sock)
+        self._unregister(connection.sock)
         connection.close_socket()
 
     # --- decoding -------------------------------------------------------------------------------------------------------
