@@ -395,7 +395,8 @@ class World(Wires):
         return {p: self.cluster.logs[p].end for p in self.expected if p < len(self.cluster.logs)}
 
     def _is_done(self) -> bool:
-        return all(self.expected[p].position == end for p, end in self.expected_ends().items())
+        knows_topic = self.seen_incarnation in (0, self.cluster.incarnation)
+        return knows_topic and all(self.expected[p].position == end for p, end in self.expected_ends().items())
 
     def _rest(self) -> None:
         """Nothing to do: a fetch per fetch_max_wait_ms and broker, metadata by age, and nothing else."""
