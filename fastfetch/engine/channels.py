@@ -92,7 +92,9 @@ class Node:
     """A broker's address and how well it answers; shared by its channels, so that three lanes don't knock three times as
     often."""
 
-    __slots__ = ("channels", "failures", "host", "last_error", "node_id", "port", "retry_at_ms", "throttled_until_ms")
+    __slots__ = (
+        "channels", "failures", "host", "last_error", "node_id", "port", "retry_at_ms", "throttled_until_ms", "was_useful",
+    )  # fmt: skip
 
     def __init__(self, node_id: int, host: str, port: int) -> None:
         self.node_id = node_id  # negative: an address of the bootstrap list, whose broker id isn't known
@@ -102,6 +104,7 @@ class Node:
         self.retry_at_ms = 0
         self.throttled_until_ms = 0
         self.last_error: FastFetchError | None = None
+        self.was_useful = False  # has answered more than ApiVersions
         self.channels: dict[Lane, Channel] = {}
 
     def __str__(self) -> str:
@@ -111,10 +114,7 @@ class Node:
 class Channel:
     """One connection. `conn` is its number while it is not DOWN."""
 
-    __slots__ = (
-        "calls", "conn", "deadline_ms", "idle_since_ms", "lane", "node", "opened_ms", "state", "versions", "was_opened",
-        "was_useful",
-    )  # fmt: skip
+    __slots__ = ("calls", "conn", "deadline_ms", "idle_since_ms", "lane", "node", "opened_ms", "state", "versions", "was_opened")
 
     def __init__(self, node: Node, lane: Lane) -> None:
         self.node = node
@@ -127,7 +127,6 @@ class Channel:
         self.versions: dict[int, tuple[int, int]] = {}
         self.calls: deque[Call] = deque()
         self.was_opened = False  # at any time
-        self.was_useful = False  # has answered more than ApiVersions, at any time
 
 
 class Channels:
@@ -310,7 +309,7 @@ class Channels:
             return
         if channel.state is State.NEGOTIATING and cause is None:
             reason += ", before its first answer; a port that wants TLS does that"
-        elif channel.state is State.READY and channel.calls and not channel.was_useful:
+        elif channel.state is State.READY and channel.calls and not channel.node.was_useful:
             reason += ", at the first question; a port that wants SASL does that"
         error = ConnectionFailedError(f"{channel.node}: {reason}")
         error.__cause__ = cause
@@ -347,7 +346,7 @@ class Channels:
         self.ever_reached = True
         if channel.state is State.READY:
             channel.node.failures = 0
-            channel.was_useful = True
+            channel.node.was_useful = True
         throttle = body.get("throttle_time_ms", 0) if isinstance(body, dict) else body.throttle_time_ms
         if throttle > 0:
             throttle = min(throttle, MAX_THROTTLE_MS)

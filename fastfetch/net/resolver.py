@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -32,8 +31,12 @@ class Resolver:
         A literal address is answered at once. A name may take the system's resolver many seconds, which would be everybody's: it
         gets a thread for the while, one a name, and `done` is called from there.
         """
-        with contextlib.suppress(OSError):
-            done(_addresses(host, port, socket.AI_NUMERICHOST))
+        try:
+            literal = _addresses(host, port, socket.AI_NUMERICHOST)
+        except (OSError, ValueError):  # ValueError: nothing that could be a name, as the resolver will say
+            pass
+        else:
+            done(literal)
             return
         with self._lock:
             is_first = (host, port) not in self._asking
@@ -63,7 +66,7 @@ class Resolver:
         outcome: list[Address] | str
         try:
             outcome = _addresses(host, port, 0)
-        except (OSError, UnicodeError) as error:
+        except (OSError, ValueError) as error:
             outcome = f"the name can't be resolved: {getattr(error, 'strerror', None) or error}"
         else:
             with self._lock:

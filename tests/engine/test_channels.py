@@ -176,6 +176,39 @@ def test_the_delay_grows_to_its_limit_with_a_jitter() -> None:
     assert len(set(delays[-50:])) > 10
 
 
+@pytest.mark.parametrize(("after", "hint"), [(0, "TLS"), (1, "SASL"), (2, None)])
+def test_a_port_that_wants_more_than_plaintext_is_named(after: int, hint: str | None) -> None:
+    """It closes without a word: one for TLS before the first answer, one for SASL after ApiVersions."""
+    s = Script()
+    s.auto = {"ApiVersions", "Metadata"} if after == 2 else {"ApiVersions"} if after == 1 else set()
+    s.assign()
+    s.run()
+    for conn in list(s.opened):
+        s.lose(conn)
+    said = str(s.engine.channels.nodes[-1].last_error)
+    assert "closed by the other side" in said
+    assert [word for word in ("TLS", "SASL") if word in said] == ([] if hint is None else [hint])
+
+
+def test_too_little_memory_for_an_answer_is_the_callers_to_hear_once() -> None:
+    from fastfetch.engine.events import ConnectionLost
+
+    s = Script(partitions=2, nodes=2)
+    s.started(0, 1)
+    fetch = s.expect("Fetch", node=1)
+    s._gone(fetch.conn)
+    s.engine.handle(ConnectionLost(fetch.conn, "no memory for its answer", MemoryError()), s.now)
+    s.run()
+    with pytest.raises(MemoryError):
+        s.engine.raise_fault()
+    s.engine.raise_fault()
+    s.advance(2_000)
+    again = s.expect("Fetch", node=1)
+    assert again.partitions()[P0]["fetch_offset"] == 0
+    s.fetched(again, {0: batch(0)})
+    assert len(s.take()) == 10
+
+
 # --- negotiation ----------------------------------------------------------------------------------------------------------
 
 
@@ -199,6 +232,34 @@ def test_a_broker_that_knows_only_an_older_api_versions() -> None:
     s.auto.add("ApiVersions")
     s.answer(asked, s._apiversions(asked))
     s.expect("Fetch")
+
+
+def test_a_peer_that_refuses_every_api_versions_is_not_asked_for_ever() -> None:
+    s = Script()
+    s.auto.clear()
+    s.assign()
+    refused = {"error_code": 35, "api_keys": [{"api_key": 18, "min_version": 0, "max_version": 4}]}
+    asked = s.expect("ApiVersions")
+    for _ in range(asked.version + 1):
+        s.answer(s.expect("ApiVersions", when=lambda a: a.conn == asked.conn), refused)
+    assert asked.conn not in s.opened
+    assert "ApiVersions" in str(s.engine.unreachable())
+    s.advance(10_000)
+    assert len(s.connects) <= 2 * 10 + 5
+
+
+def test_a_downgraded_broker_is_spoken_to_in_its_older_versions() -> None:
+    s = Script(versions={"Fetch": (4, 12)})
+    s.started()
+    fetch = s.expect("Fetch")
+    assert fetch.version == 12
+    s.versions["Fetch"] = (4, 10)
+    s.lose(fetch.conn)
+    s.advance(200)
+    again = s.expect("Fetch")
+    assert again.version == 10
+    s.fetched(again, {0: batch(0)})
+    assert len(s.take()) == 10
 
 
 def test_no_common_fetch_version_is_said_with_both_ranges_and_seeks_go_on() -> None:

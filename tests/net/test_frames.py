@@ -71,6 +71,30 @@ def test_other_protocols_are_named(answer: bytes, says: str) -> None:
         feed(reader(), answer, 100)
 
 
+@pytest.mark.parametrize("settings", [0, 6, 18, 36])
+@pytest.mark.parametrize("chunk", [1, 9, 100])
+def test_http2_is_named_before_its_first_frame_is_complete(settings: int, chunk: int) -> None:
+    """What a gRPC server says first: SETTINGS, with a length of three bytes that reads as a plausible size."""
+    greeting = settings.to_bytes(3, "big") + b"\x04" + bytes(5)
+    with pytest.raises(ProtocolError, match="HTTP"):
+        feed(reader(), greeting, chunk)
+
+
+def test_an_answer_that_only_looks_a_little_like_http2_is_one() -> None:
+    like = b"\0\0\0\1" + bytes(256)  # its size ends in 4, as the type of SETTINGS
+    assert feed(reader(), stream(like, bytes(260)), 100) == [like, bytes(260)]
+
+
+def test_buffers_are_forgotten_and_lent_ones_are_their_holders() -> None:
+    buffers = FrameBuffers()
+    lent = buffers.get(POOLED_FROM)
+    lent[:4] = b"mine"
+    buffers.trim()
+    other = buffers.get(POOLED_FROM)
+    other[:4] = b"next"
+    assert bytes(lent[:4]) == b"mine"
+
+
 def test_a_large_buffer_is_used_again_only_when_nothing_refers_to_it() -> None:
     buffers = FrameBuffers()
     first = buffers.get(POOLED_FROM)
