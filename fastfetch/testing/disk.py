@@ -75,14 +75,15 @@ class DiskSegment(Segment):
             self.next_offset = max(self.next_offset, entry.last_offset + 1)
             see(entry, head)
             end = entry.end
-        if upto is not None and upto > self.next_offset and end < self.size:
+        self.size = end
+        if not self._has_data(end, whole):
+            return
+        if upto is not None and upto > self.next_offset:
             self.remark = f"{self._path}: offsets {self.next_offset} to {upto - 1} can't be read, from byte {end} on"
             self._open_slot(end, self.next_offset)
             self._lasts[-1] = upto - 1
-            self.next_offset = upto
-            return
-        self.size = end
-        if self._has_data(end, whole):
+            self.next_offset, self.size = upto, whole
+        else:
             self.remark = f"{self._path}: the last {whole - end} bytes are no whole batch and are not served"
 
     def _first_offset(self) -> int:
