@@ -1,4 +1,8 @@
-"""The calls that Consumer and AsyncConsumer share: whole where they don't wait, as `Steps` where they do (see `core`)."""
+"""The calls that Consumer and AsyncConsumer share: whole where they don't wait, as `Steps` where they do (see `core`).
+
+The background thread is poked before something is changed: it looks once the lock is free, also if an interrupt ended the call
+halfway.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +43,8 @@ class BaseConsumer(ConsumerCore[W]):
         """
         wanted = as_partitions(partitions, "assign")
         with Call(self, "assign"), self._client.lock:
-            self._engine.assign(wanted)
             self._client.poke()
+            self._engine.assign(wanted)
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that are read."""
@@ -56,8 +60,8 @@ class BaseConsumer(ConsumerCore[W]):
             raise UsageError("subscribe: give topics or a pattern, not both")
         with Call(self, "subscribe"), self._client.lock:
             if not names and pattern is None:
-                self._engine.unsubscribe()
                 self._client.poke()
+                self._engine.unsubscribe()
                 return
             self._engine.subscription.check_mode(Mode.TOPICS if names else Mode.PATTERN)
         raise UsageError(
@@ -73,23 +77,23 @@ class BaseConsumer(ConsumerCore[W]):
     def unsubscribe(self) -> None:
         """Read nothing any more."""
         with Call(self, "unsubscribe"), self._client.lock:
-            self._engine.unsubscribe()
             self._client.poke()
+            self._engine.unsubscribe()
 
     def pause(self, *partitions: Partitions) -> None:
         """Deliver nothing of these partitions until resume(). What is buffered stays for a minute; after that its memory is given
         back, and resume() fetches it again. Raises UsageError, changing nothing, if one is not assigned."""
         wanted = flattened(partitions, "pause")
         with Call(self, "pause"), self._client.lock:
-            self._engine.pause(wanted)
             self._client.poke()
+            self._engine.pause(wanted)
 
     def resume(self, *partitions: Partitions) -> None:
         """Go on with paused partitions, at the record after the last delivered one."""
         wanted = flattened(partitions, "resume")
         with Call(self, "resume"), self._client.lock:
-            self._engine.resume(wanted)
             self._client.poke()
+            self._engine.resume(wanted)
 
     def paused(self) -> set[TopicPartition]:
         """The assigned partitions that are paused."""
@@ -104,8 +108,8 @@ class BaseConsumer(ConsumerCore[W]):
         [tp] = as_partitions(partition, "seek")
         where = as_offset(tp, offset, "seek")
         with Call(self, "seek"), self._client.lock:
-            self._engine.seek(tp, where.offset, where.leader_epoch)
             self._client.poke()
+            self._engine.seek(tp, where.offset, where.leader_epoch)
 
     def seek_to_beginning(self, *partitions: Partitions) -> None:
         """Go to the first offset of these partitions (of all, if none is named); it is looked up in the background."""
@@ -118,8 +122,8 @@ class BaseConsumer(ConsumerCore[W]):
     def _seek_to(self, what: str, partitions: tuple[Partitions, ...], where: int) -> None:
         wanted = flattened(partitions, what)
         with Call(self, what), self._client.lock:
-            self._engine.seek_to(wanted or self._engine.subscription.partitions(), where, what)
             self._client.poke()
+            self._engine.seek_to(wanted or self._engine.subscription.partitions(), where, what)
 
     def skip(self, partition: TopicPartition) -> int:
         """Go past a bad batch that poll() raised, to the next offset that can be trusted, which is returned. UsageError if none
@@ -175,12 +179,13 @@ class BaseConsumer(ConsumerCore[W]):
 
         def found() -> int | None:
             state = self._engine.subscription.get(tp, "position")
-            if state.position is None and state.error is not None:
+            position = state.known_position
+            if position is None and state.error is not None:
                 error = state.error
                 if not state.error_is_sticky:
                     state.error = None
                 raise error
-            return state.position
+            return position
 
         with Call(self, "position"):
             return (yield from self._until(found, timeout_ms, f"the position of {tp}"))
@@ -267,12 +272,12 @@ class BaseConsumer(ConsumerCore[W]):
         """On closing: what is still under way, and the positions. Never raises; bounded by the deadline."""
         client, engine = self._client, self._engine
         with client.lock:
+            client.poke()
             if commit_positions:
                 offsets = self._uncommitted()
                 if offsets:
                     until_ms = now_ms() + int((deadline - time.monotonic()) * 1000)
                     engine.commit(offsets, until_ms, is_async=True).callback = log_failure
-            client.poke()
         while client.is_alive:
             with client.lock:
                 left = deadline - time.monotonic()

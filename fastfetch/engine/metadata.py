@@ -146,6 +146,10 @@ class Cluster:
                 before = self.troubles.get(name)
                 same = before is not None and before.code == entry["error_code"]
                 self.troubles[name] = Trouble(entry["error_code"], before.times + 1 if before is not None and same else 1)
+                if self.troubles[name].times >= UNKNOWN_AFTER and name in self.topics:
+                    # Deleted, or forbidden. If it comes back it may be another one: that is to be heard before anything is asked.
+                    for partition in self.topics[name].partitions.values():
+                        partition.leader = -1
                 continue
             self.troubles.pop(name, None)
             if self._update_topic(entry, version):

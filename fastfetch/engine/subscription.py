@@ -105,6 +105,11 @@ class PartitionState:
         return 0 <= self.fetch_offset < self.stop and not self.paused and self.error is None and self.phase is Phase.FETCHING
 
     @property
+    def known_position(self) -> int | None:
+        """The position, but not one from elsewhere (a seek, a committed offset) whose first check is still open."""
+        return None if self.phase is Phase.AWAITING_VALIDATION and self.checked_epoch < 0 else self.position
+
+    @property
     def buffer_end(self) -> int | None:
         """The offset after everything buffered."""
         return self.chunks[-1].next_offset if self.chunks else self.position

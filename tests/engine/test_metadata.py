@@ -151,15 +151,42 @@ def test_a_deleted_topic_is_told_and_the_others_flow() -> None:
     assert len(s.take()) == 10
     before = s.count("Metadata")
     for _ in range(2):
+        s.fetched(s.expect("Fetch"), {0: None}, topic="u")
         s.advance(4_000)
         with pytest.raises(UnknownTopicError, match="'t' does not exist"):
             s.engine.raise_fault()
         s.engine.raise_fault()
     assert s.count("Metadata") - before <= 20
     assert s.position() == 0
+    s.fetched(s.expect("Fetch"), {0: None}, topic="u")
+    assert set(s.expect("Fetch").partitions()) == {u0}
     s.leaders["t", 0] = (1, 5)
     s.advance(4_000)
     s.engine.raise_fault()
+    s.fetched(s.expect("Fetch"), {0: None}, topic="u")
+    assert s.expect("Fetch").partitions()[P0]["fetch_offset"] == 0, "it was but hidden"
+
+
+def test_a_topic_that_comes_back_is_not_asked_before_it_is_known_which_one_it_is() -> None:
+    """By name a broker would give the records of the new one at the old one's position."""
+    s = Script()
+    s.topic_ids["t"] = b"1" * 16
+    s.started(at=5)
+    leader = s.leaders.pop(("t", 0))
+    for _ in range(5):
+        for asked in [asked for asked in s.asked if asked.api.name == "Fetch"]:
+            s.fetched(asked, {0: 3})
+        s.advance(2_000)
+    with pytest.raises(UnknownTopicError):
+        s.engine.raise_fault()
+    s.none("Fetch")
+    s.topic_ids["t"] = b"2" * 16
+    s.leaders["t", 0] = leader
+    s.advance(2_000)
+    s.none("Fetch")
+    s.engine.raise_fault()
+    s.found(s.expect("ListOffsets"), {0: 0})
+    assert s.expect("Fetch").partitions()[P0]["fetch_offset"] == 0
 
 
 def recreate(s: Script) -> None:
