@@ -217,3 +217,20 @@ def test_a_reset_by_duration() -> None:
             append(broker, "first", partition=0)
             append(broker, "next", partition=1)
             assert sorted(values(c, 3)) == ["first", "next", "young"]
+
+
+def test_a_position_kept_elsewhere_with_its_epoch(broker: Broker) -> None:
+    append(broker, *"abcdefgh")
+    with consumer(broker) as c:
+        c.assign([P0])
+        block = next(c.blocks())
+        assert block.last_leader_epoch == 0
+    unclean_election(broker, 5)
+    append(broker, *"FGHIJ")
+    with consumer(broker) as c:
+        c.assign([P0])
+        c.seek(P0, OffsetAndMetadata(8, "", block.last_leader_epoch))
+        assert c.position(P0) == 5
+        c.seek(P0, OffsetAndMetadata(5, "", 0))
+        assert c.position(P0) == 5
+        assert values(c, 5) == list("FGHIJ")
