@@ -223,6 +223,8 @@ class BatchTooLargeError(CorruptBatchError):
 class BrokerError(FastFetchError):
     """An error code from a broker. `code` is kept also where `name` is unknown."""
 
+    _came_from_broker = True
+
     def __init__(self, message: str = "", *, code: int = -1) -> None:
         super().__init__(message)
         self.code = code
@@ -239,6 +241,8 @@ class BrokerError(FastFetchError):
 
     def __str__(self) -> str:
         text = super().__str__()
+        if not self._came_from_broker:
+            return text
         label = f"{self.name} (code {self.code})"
         return f"{text}: {label}" if text else label
 
@@ -259,6 +263,8 @@ class OffsetOutOfRangeError(BrokerError):
 class NoOffsetForPartitionError(BrokerError):
     """Nothing committed and auto_offset_reset is "none"."""
 
+    _came_from_broker = False
+
 
 class LogTruncationError(BrokerError):
     """The log was cut below the position and there is no reset policy: an unclean election has lost records (KIP-320).
@@ -269,6 +275,8 @@ class LogTruncationError(BrokerError):
     divergent_offset    the first offset from which on the log may be another one than before; None if the leader can't say
     divergent_epoch     the leader epoch before it, None likewise
     """
+
+    _came_from_broker = False
 
     def __init__(
         self,
@@ -289,9 +297,6 @@ class LogTruncationError(BrokerError):
         self.leader_epoch = leader_epoch
         self.divergent_offset = divergent_offset
         self.divergent_epoch = divergent_epoch
-
-    def __str__(self) -> str:
-        return Exception.__str__(self)  # found out here: no broker's code belongs to it
 
 
 class RecordTooLargeError(BrokerError):
