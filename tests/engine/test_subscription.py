@@ -64,3 +64,20 @@ def test_positions_leaves_out_what_has_none() -> None:
     state.assign([P0, TopicPartition("t", 1)])
     state.seek(state.get(P0, "test"), 7)
     assert {tp: at.offset for tp, at in state.positions().items()} == {P0: 7}
+
+
+def test_a_look_up_settles_only_the_partition_that_waits_for_it() -> None:
+    state = SubscriptionState(has_group=False)
+    state.assign([P0])
+    p0 = state.get(P0, "test")
+    old = p0.ticket
+    state.request_reset(p0, None)
+    assert not state.settle(p0, old, 5), "an older look-up"
+    assert p0.position is None
+    assert state.settle(p0, p0.ticket, 7)
+    assert not state.settle(p0, p0.ticket, 8), "it waits for nothing any more"
+    assert p0.position == 7
+    state.request_reset(p0, None)
+    state.assign([TopicPartition("t", 1)])
+    assert not state.settle(p0, p0.ticket, 9), "it was given up"
+    assert p0.position is None
