@@ -180,6 +180,10 @@ class AsyncConsumer(BaseConsumer[LoopWaiter]):
         """Names of all topics this client may see, without Kafka's internal ones."""
         return await self._run(self._topics(timeout_ms))
 
+    async def list_topics(self, timeout_ms: int | None = None) -> dict[str, set[int]]:
+        """The same topics with the numbers of their partitions, in one question to a broker."""
+        return await self._run(self._list_topics(timeout_ms))
+
     async def close(self, timeout_ms: int | None = None, *, autocommit: bool = True) -> None:
         """Commit positions if enable_auto_commit says so, close all connections, end the background thread. Any task of any loop
         may call it; calls that wait end with a ClosedError. A failed commit is logged, not raised. When cancelled, it commits

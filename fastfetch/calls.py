@@ -163,9 +163,10 @@ class BaseConsumer(ConsumerCore[W]):
     def __del__(self) -> None:
         # The sockets of a forked child are its parent's.
         if not self._closed and os.getpid() == self._pid:
+            message = f"unclosed {self!r}; use a with block, or close()"
             self._closed = True
             self._client.stop()
-            warnings.warn(f"unclosed {self!r}; use a with block, or close()", ResourceWarning, source=self, stacklevel=2)
+            warnings.warn(message, ResourceWarning, source=self, stacklevel=2)
 
     def __repr__(self) -> str:
         servers = ",".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
@@ -237,7 +238,10 @@ class BaseConsumer(ConsumerCore[W]):
             return set(found.partitions)
 
     def _topics(self, timeout_ms: int | None) -> Steps[W, set[str]]:
-        with Call(self, "topics"):
+        return set((yield from self._list_topics(timeout_ms)))
+
+    def _list_topics(self, timeout_ms: int | None) -> Steps[W, dict[str, set[int]]]:
+        with Call(self, "list_topics"):
             return (yield from self._ask(self._engine.list_topics, timeout_ms, "the list of topics"))
 
     def _close(self, timeout_ms: int | None, *, autocommit: bool) -> Steps[W, None]:

@@ -158,6 +158,10 @@ class Consumer(BaseConsumer[threading.Lock]):
         """Names of all topics this client may see, without Kafka's internal ones."""
         return self._run(self._topics(timeout_ms))
 
+    def list_topics(self, timeout_ms: int | None = None) -> dict[str, set[int]]:
+        """The same topics with the numbers of their partitions, in one question to a broker."""
+        return self._run(self._list_topics(timeout_ms))
+
     def close(self, timeout_ms: int | None = None, *, autocommit: bool = True) -> None:
         """Commit positions if enable_auto_commit says so, close all connections, end the background thread. Any thread may call
         it, and a signal handler.

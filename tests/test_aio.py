@@ -100,7 +100,7 @@ async def until(condition: Callable[[], object], seconds: float = 10) -> None:
 
 WAITING = {
     "poll", "poll_blocks", "position", "commit", "committed", "beginning_offsets", "end_offsets", "offsets_for_times",
-    "partitions_for", "topics", "close",
+    "partitions_for", "topics", "list_topics", "close",
 }  # fmt: skip
 
 
@@ -184,6 +184,7 @@ def test_questions_commits_and_plain_calls(broker: Broker) -> None:
         async with consumer_of(broker, group_id="g", enable_auto_commit=False) as consumer:
             assert await consumer.partitions_for("orders") == {0, 1}
             assert await consumer.topics() == {"orders"}
+            assert await consumer.list_topics() == {"orders": {0, 1}}
             assert await consumer.beginning_offsets([P0, P1]) == {P0: 0, P1: 20}
             assert await consumer.end_offsets([P0, P1]) == {P0: 100, P1: 100}
             found = await consumer.offsets_for_times({P0: 1005, P1: 10**12})
@@ -405,6 +406,7 @@ ASKING: dict[str, Callable[[AsyncConsumer], Awaitable[object]]] = {
     "offsets_for_times": lambda c: c.offsets_for_times({P0: 0}),
     "partitions_for": lambda c: c.partitions_for("other"),
     "topics": lambda c: c.topics(),
+    "list_topics": lambda c: c.list_topics(),
     "poll": lambda c: c.poll(timeout_ms=60_000),
     "poll_blocks": lambda c: c.poll_blocks(timeout_ms=60_000),
 }

@@ -166,7 +166,7 @@ def _ask(consumer: Consumer, topics: tuple[str, ...]) -> Sample:
         )
     # Commits outlive their topic. Kafka's internal topics are never listed.
     gone = {tp.topic for tp in committed if not tp.topic.startswith("__")} - consumer.topics()
-    there = [tp for topic in wanted - gone for tp in partitions_of(consumer, topic)]
+    there = partitions_of(consumer, wanted - gone) if wanted - gone else []
     starts, ends = consumer.beginning_offsets(there), consumer.end_offsets(there)
     known = sorted({*there, *(tp for tp in committed if tp.topic in wanted)})
     return Sample({tp: Standing(committed.get(tp), starts.get(tp), ends.get(tp)) for tp in known})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 import click
@@ -74,7 +75,7 @@ def _ask(
     consumer: Consumer, topics: tuple[str, ...], at_ms: int | None, *, with_commits: bool
 ) -> dict[TopicPartition, dict[str, Any]]:
     """What is known of each partition, by the names it has in JSON."""
-    tps = [tp for topic in sorted(set(topics) or consumer.topics()) for tp in partitions_of(consumer, topic)]
+    tps = partitions_of(consumer, topics)
     starts, ends = consumer.beginning_offsets(tps), consumer.end_offsets(tps)
     rows: dict[TopicPartition, dict[str, Any]] = {}
     for tp in tps:
@@ -92,6 +93,9 @@ def _ask(
     return rows
 
 
-def partitions_of(consumer: Consumer, topic: str) -> list[TopicPartition]:
-    """The partitions of a topic in order. Raises UnknownTopicError."""
-    return [TopicPartition(topic, partition) for partition in sorted(consumer.partitions_for(topic))]
+def partitions_of(consumer: Consumer, topics: Collection[str]) -> list[TopicPartition]:
+    """The partitions of these topics in order, of all if none is named. Raises UnknownTopicError."""
+    # One question for all; a second one for what is not listed, Kafka's internal topics among it.
+    listed = consumer.list_topics() if len(topics) != 1 else {}
+    found = {topic: listed.get(topic) or consumer.partitions_for(topic) for topic in topics or listed}
+    return sorted(TopicPartition(topic, partition) for topic, partitions in found.items() for partition in partitions)

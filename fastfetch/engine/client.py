@@ -206,7 +206,7 @@ class Engine:
     def ask_topic(self, topic: str) -> Pending[Topic]:
         return self.metadata.question(topic)
 
-    def list_topics(self) -> Pending[set[str]]:
+    def list_topics(self) -> Pending[dict[str, set[int]]]:
         return self.metadata.list_topics()
 
     def read_committed_offsets(self, partitions: Iterable[TopicPartition] | None) -> Pending[Stored]:

@@ -219,7 +219,7 @@ class MetadataUpdates:
         self._in_flight = False
         self._asked: frozenset[str] = frozenset()  # topics of the last request
         self._questions: list[tuple[str, Pending[Topic]]] = []
-        self._listings: list[Pending[set[str]]] = []
+        self._listings: list[Pending[dict[str, set[int]]]] = []
         self._listing_in_flight = False
         self._listing_next_ms = 0
 
@@ -240,9 +240,9 @@ class MetadataUpdates:
         self._stale = True
         return pending
 
-    def list_topics(self) -> Pending[set[str]]:
-        """Names of all topics this client may see, Kafka's internal ones left out."""
-        pending: Pending[set[str]] = Pending()
+    def list_topics(self) -> Pending[dict[str, set[int]]]:
+        """All topics this client may see, Kafka's internal ones left out, and the numbers of their partitions."""
+        pending: Pending[dict[str, set[int]]] = Pending()
         self._listings.append(pending)
         return pending
 
@@ -377,9 +377,13 @@ class MetadataUpdates:
         if body["error_code"] != 0:
             self._listing_next_ms = now_ms + self._config.retry_backoff_ms
             return
-        names = {t["name"] for t in body["topics"] if t["error_code"] == 0 and t["name"] is not None and not t["is_internal"]}
+        found = {
+            t["name"]: {p["partition_index"] for p in t["partitions"]}
+            for t in body["topics"]
+            if t["error_code"] == 0 and t["name"] is not None and not t["is_internal"]
+        }
         for pending in self._listings:
-            pending.resolve(set(names))
+            pending.resolve({name: set(partitions) for name, partitions in found.items()})
 
     def _listing_failed(self, error: FastFetchError, now_ms: int) -> None:
         self._listing_in_flight = False

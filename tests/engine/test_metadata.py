@@ -115,7 +115,7 @@ def test_questions_about_topics() -> None:
         unknown.result()
     with pytest.raises(TopicAuthorizationError, match="'secret'"):
         secret.result()
-    assert listing.result() == {"t"}
+    assert listing.result() == {"t": {0, 1, 2}}
     asked = [asked for asked in s.history if asked.api.name == "Metadata"]
     assert not any(a.body["allow_auto_topic_creation"] for a in asked), "reading must not create topics"
     before = s.count("Metadata")
@@ -230,6 +230,19 @@ def test_without_a_policy_a_topic_that_was_created_again_is_an_error() -> None:
     with pytest.raises(NoOffsetForPartitionError, match="t-0"):
         s.engine.raise_fault()
     s.engine.seek(P0, 0)
+    assert s.position() == 0
+
+
+def test_a_topic_that_was_created_again_is_found_out_by_its_leader_not_knowing_the_epoch() -> None:
+    """Where fetches name topics: the new one's epochs begin anew."""
+    s = Script()
+    s.topic_ids["t"] = b"1" * 16
+    s.started(at=5_000)
+    s.topic_ids["t"] = b"2" * 16
+    s.leaders["t", 0] = (1, 0)
+    s.fetched(s.expect("Fetch"), {0: 75})
+    s.advance(1_000)
+    s.found(s.expect("ListOffsets"), {0: 0})
     assert s.position() == 0
 
 
