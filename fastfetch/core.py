@@ -199,7 +199,11 @@ class ConsumerCore(Generic[W]):
     def _news(self, deadline: float) -> tuple[W, float] | None:
         """There are no records. Raises what is wrong with a partition; else what to wait for, or None when the time is up. The
         lock is held by the caller."""
-        self._engine.raise_fault()
+        try:
+            self._engine.raise_fault()
+        except BaseException:
+            self._client.poke()  # the partition is tried again, and nothing else may happen for minutes
+            raise
         left = deadline - time.monotonic()
         if left <= 0:
             # A consumer that never reached any broker says so instead of looking idle.
@@ -250,8 +254,8 @@ class ConsumerCore(Generic[W]):
                 offsets = self._uncommitted()
                 if offsets:
                     deadline = now + self.config.default_api_timeout_ms
-                    self._engine.commit(offsets, deadline, is_async=True).callback = log_failure
                     self._client.poke()
+                    self._engine.commit(offsets, deadline, is_async=True).callback = log_failure
         if self._stats_at is not None and now >= self._stats_at:
             self._stats_at = now + self.config.statistics_interval_ms
             with self._client.lock:
@@ -309,9 +313,9 @@ class ConsumerCore(Generic[W]):
         with self._client.lock:
             # A snapshot: what later polls hand out is not in it.
             chosen = self._engine.subscription.positions() if given is None else given
+            self._client.poke()
             commit = self._engine.commit(chosen, now_ms() + limit, is_async=is_async)
             commit.callback = callback
-            self._client.poke()
         return commit
 
 
