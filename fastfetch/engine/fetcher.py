@@ -51,22 +51,24 @@ log = logging.getLogger("fastfetch.engine")
 
 NEWEST_FETCH = 16  # what v17 and v18 add is for followers
 NEWEST_FETCH_BY_NAME = 12
-STALE_LEADER = frozenset({3, 6, 9, 56, 74, 78, 100, 103})  # errors that a fresh look at the metadata may settle
+STALE_LEADER = frozenset({3, 6, 9, 56, 74, 75, 78, 100, 103})  # errors that a fresh look at the metadata may settle
 SESSION_ERRORS = frozenset({70, 71})  # part of a session's life: a broker that was restarted, a cache that is full
 FIRST_WITH_SESSIONS, FIRST_BY_ID = 7, 13
+ALL_ASKED_MS = 100  # however large the backlog of some partitions, all are asked about so often
 STRIKES = 10  # topic-id errors in a row before the caller hears of them
 
 
 class Flight:
-    """A fetch on its way. `reserved` is what its answer may cost of the budget."""
+    """A fetch on its way. `reserved` is what its answer may cost of the budget, if it inflates as was guessed."""
 
-    __slots__ = ("lane", "node_id", "reserved", "session")
+    __slots__ = ("inflation", "lane", "node_id", "reserved", "session")
 
-    def __init__(self, node_id: int, lane: Lane, session: FetchSession, reserved: int) -> None:
+    def __init__(self, node_id: int, lane: Lane, session: FetchSession, reserved: int, inflation: float) -> None:
         self.node_id = node_id
         self.lane = lane
         self.session = session
         self.reserved = reserved
+        self.inflation = inflation
 
     def covered(self) -> set[PartitionState]:
         """Partitions whose next records this will bring."""
@@ -108,6 +110,8 @@ class Fetcher:
         self._decoding = 0  # bytes that responses with the decoder are expected to take
         self._inflation = 4.0  # bytes of blocks per byte on the wire, a moving average
         self._node_retry_ms: dict[int, int] = {}
+        self._all_asked_ms: dict[int, int] = {}  # node -> until when asking a few partitions will do
+        self._offset_bytes = 0.0  # on the wire, per offset, a moving average
         self._no_room: dict[int, int] = {}  # node -> what the request costs that there was no room for
         self.skipped: deque[CorruptBatchError] = deque()  # gone past by on_corrupt="skip", for the caller to hear of
         self.is_starved = False  # a request waits for room in the budget
@@ -130,6 +134,12 @@ class Fetcher:
     @property
     def is_decoding(self) -> bool:
         return self._decoding > 0
+
+    def room_for(self, job: DecodeRecords) -> int:
+        """Bytes that the blocks of an answer may take: what was reserved for it, or more if there is more. 0: it is better dropped,
+        and asked for again once what is buffered has been handed out."""
+        left = self._config.max_buffered_bytes - self.used_bytes
+        return max(0, left + job.reserved_bytes)
 
     def pump(self, now_ms: int) -> None:
         """Send what can be sent. Called after everything that happens."""
@@ -165,6 +175,9 @@ class Fetcher:
             if not wanted:
                 continue
             size, cost = self._size(wanted)
+            session = self._sessions.setdefault(node_id, FetchSession()) if lane is Lane.DATA else FetchSession()
+            if lane is Lane.DATA and self._all_asked_ms.get(node_id, 0) > now_ms and (few := self._enough_of(wanted, size)):
+                wanted, session = few, FetchSession()
             if self._is_over_budget(cost):
                 self.is_starved = True
                 self._no_room[node_id] = cost
@@ -179,7 +192,32 @@ class Fetcher:
                 ):
                     self._metadata.request_update()  # does it still lead?
                 continue
-            self._send(channel, wanted, size, cost, now_ms)
+            if lane is Lane.DATA and session is self._sessions[node_id]:
+                self._all_asked_ms[node_id] = now_ms + ALL_ASKED_MS
+            self._send(channel, wanted, session, size, cost, now_ms)
+
+    def _enough_of(self, wanted: list[PartitionState], size: int) -> list[PartitionState]:
+        """The first few of many partitions that are known to have more than an answer of `size` bytes can bring; else none.
+
+        A broker looks into the log of every partition that it is asked about, room or not. So while there is a backlog, requests
+        without a session ask those whose turn it is, and what is new in the others comes with every session request.
+        """
+        few: list[PartitionState] = []
+        expected = 0.0
+        for state in wanted:
+            backlog = self._readable_end(state) - state.fetch_offset
+            if len(few) == len(wanted) // 8:
+                break
+            if backlog > 0:
+                few.append(state)
+                expected += min(backlog * self._offset_bytes, state.max_bytes or self._config.max_partition_fetch_bytes)
+                if expected >= 2 * size:
+                    return few
+        return []
+
+    def _readable_end(self, state: PartitionState) -> int:
+        """Where the partition ended for this reader at the last answer."""
+        return state.last_stable_offset if self._config.isolation_level == "read_committed" else state.high_watermark
 
     def _is_over_budget(self, cost: int) -> bool:
         """A request of this cost has to wait. Where nothing at all is there to hand out, it may leave over the budget."""
@@ -236,7 +274,9 @@ class Fetcher:
             size = most  # a partition asks again because its batch did not fit: then the budget must not shrink it
         return size, int(size * (1 + self._inflation))
 
-    def _send(self, channel: Channel, wanted: list[PartitionState], size: int, cost: int, now_ms: int) -> None:
+    def _send(
+        self, channel: Channel, wanted: list[PartitionState], session: FetchSession, size: int, cost: int, now_ms: int
+    ) -> None:
         node_id, lane = channel.node.node_id, channel.lane
         targets = self._by_node[node_id]
         by_id = all(targets[state].topic_id is not None for state in wanted)
@@ -247,8 +287,7 @@ class Fetcher:
                 state.fail(error, sticky=False)
             self.has_news = True
             return
-        session = self._sessions.setdefault(node_id, FetchSession()) if lane is Lane.DATA else FetchSession()
-        flight = Flight(node_id, lane, session, cost)
+        flight = Flight(node_id, lane, session, cost, self._inflation)
         limit = self._config.max_partition_fetch_bytes
         body = {
             "max_wait_ms": self._config.fetch_max_wait_ms,
@@ -260,7 +299,7 @@ class Fetcher:
                 ((state, targets[state], state.max_bytes or limit) for state in wanted),
                 now_ms,
                 by_id=version >= FIRST_BY_ID,
-                is_possible=lane is Lane.DATA and version >= FIRST_WITH_SESSIONS,
+                is_possible=session is self._sessions.get(node_id) and version >= FIRST_WITH_SESSIONS,
             ),
         }
 
@@ -342,7 +381,7 @@ class Fetcher:
                 self._redirected(state, part.preferred_read_replica, node_id, now_ms)
                 continue
             elif part.records is not None and len(part.records) > 0:
-                self._accept(state, part, node_id)
+                self._accept(state, part, node_id, flight.inflation)
                 if flight.lane is Lane.SIDE:
                     self._subscription.has_moved = True  # goes on beside the one that waits
             else:
@@ -372,7 +411,7 @@ class Fetcher:
         state.last_stable_offset = part.last_stable_offset
         state.log_start_offset = part.log_start_offset
 
-    def _accept(self, state: PartitionState, part: FetchedPartition, node_id: int) -> None:
+    def _accept(self, state: PartitionState, part: FetchedPartition, node_id: int, inflation: float) -> None:
         """Send the records to be decoded, and go on from where their headers say they end."""
         records = part.records
         assert records is not None
@@ -383,6 +422,8 @@ class Fetcher:
         # No promise, or one that leads nowhere: wait for the decoder before asking again.
         state.fetch_offset = promised if promised > start else -1
         size = len(records)
+        if promised > start:
+            self._offset_bytes += (0.1 if self._offset_bytes else 1.0) * (size / (promised - start) - self._offset_bytes)
         self.wire_bytes += size
         job = DecodeRecords(
             partition=state,
@@ -393,7 +434,7 @@ class Fetcher:
             expected=state.fetch_offset,
             leader_epoch=leader_epoch,
             wire_bytes=size,
-            reserved_bytes=int(size * (1 + self._inflation)),
+            reserved_bytes=int(size * (1 + inflation)),
             node_id=node_id,
             high_watermark=part.high_watermark,
         )
@@ -417,7 +458,10 @@ class Fetcher:
         self.has_news = True
         if event.result is None:
             state.halt(job.start)
-            state.fail(event.error or RuntimeError("the decoder gave no answer"), sticky=False)
+            if event.error is not None:
+                state.fail(event.error, sticky=False)
+            else:
+                self.dropped_answers += 1  # there was no room
             return
         decoded = event.result
         reached = job.start if decoded.next_offset is None else max(decoded.next_offset, job.start)
@@ -432,7 +476,7 @@ class Fetcher:
             error = _above_high_watermark(state, reached, job)
         held = sum(block.nbytes for block in blocks)
         if held:
-            self._inflation += 0.1 * (max(1.0, held / job.wire_bytes) - self._inflation)
+            self._inflation += 0.1 * (max(1.0, held / decoded.consumed) - self._inflation)
         if blocks or reached > job.start:
             # The epoch of the batch that ends there, which may be one without records.
             self._readahead.add(state, Chunk(blocks, reached, job.leader_epoch if reached == job.expected else -1))

@@ -254,6 +254,36 @@ def test_names_and_ids_do_not_meet_in_a_session() -> None:
     assert (fetch.version, fetch.body["session_id"], fetch.body["session_epoch"]) == (13, SESSION, 0)
 
 
+def test_of_many_partitions_with_a_backlog_a_few_are_asked_at_a_time() -> None:
+    """A broker looks into the log of each partition that it is asked about, room or not."""
+    s = Script(200)
+    s.started(*range(200))
+    data = batch(0, 100, size=1000)
+    s.fetched(s.expect("Fetch"), dict.fromkeys(range(199)) | {199: data}, session=SESSION)
+    asked: list[int] = []
+    for _ in range(20):
+        fetch = s.expect("Fetch")
+        assert said(fetch)[:2] == (0, -1)
+        assert 1 <= len(said(fetch)[2]) <= 25
+        now = list(said(fetch)[2])
+        asked.append(now[0])
+        first = said(fetch)[2][now[0]]
+        s.fetched(fetch, dict.fromkeys(now) | {now[0]: batch(first, 100, size=1000)})  # one is all that fits in
+        s.take()
+    assert asked == list(range(20))  # each in its turn
+    s.advance(100)
+    s.fetched(s.expect("Fetch"), dict.fromkeys(said(s.expect("Fetch"))[2]))
+    assert said(s.expect("Fetch")) == (SESSION, 1, dict.fromkeys((*range(20), 199), 100), [])
+
+
+@pytest.mark.parametrize("high", [0, 2])
+def test_without_a_backlog_all_are_asked(high: int) -> None:
+    s = Script(200)
+    s.started(*range(200))
+    s.fetched(s.expect("Fetch"), dict.fromkeys(range(199)) | {199: batch(0)}, session=SESSION, high=high)
+    assert said(s.expect("Fetch"))[:2] == (SESSION, 1)
+
+
 def test_sessions_are_ended_on_closing() -> None:
     s = Script(2, nodes=2)
     s.started(0, 1)
