@@ -17,7 +17,7 @@ from typing import Any
 
 from fastfetch.config import ConsumerConfig
 from fastfetch.engine.backoff import Backoff, Timer
-from fastfetch.engine.channels import Channels, Lane
+from fastfetch.engine.channels import Channel, Channels, Lane
 from fastfetch.engine.metadata import Cluster, MetadataUpdates
 from fastfetch.engine.pending import Pending
 from fastfetch.engine.subscription import EARLIEST, LATEST, PartitionState, Phase, SubscriptionState
@@ -41,7 +41,7 @@ class Lookup:
         "asked_epoch",
         "attempts",
         "end",
-        "in_flight",
+        "flight",
         "query",
         "retry_at_ms",
         "since",
@@ -60,7 +60,7 @@ class Lookup:
         self.since = timestamp  # of a reset by duration, whose `timestamp` is LATEST for a while
         self.end: tuple[OffsetAndTimestamp, int] | None = None  # where it goes if there is no such record; the leader's epoch
         self.asked_epoch = -1  # of the leader, as it was known when it was asked
-        self.in_flight = False
+        self.flight: object = None  # the request whose answer counts
         self.attempts = 0
         self.retry_at_ms = 0
 
@@ -131,12 +131,15 @@ class OffsetLookups:
         self._lookups = [lookup for lookup in self._lookups if lookup.is_wanted]
         by_node: dict[int, list[Lookup]] = {}
         for lookup in self._lookups:
-            if lookup.in_flight or (lookup.state is not None and lookup.state.error_is_sticky):
+            if lookup.state is not None and lookup.state.error_is_sticky:
+                continue
+            leader = self._cluster.leader(lookup.tp)
+            # A broker that hangs is not waited for once there is a newer leader.
+            if lookup.flight is not None and (leader is None or leader.epoch <= lookup.asked_epoch):
                 continue
             if lookup.retry_at_ms > now_ms:
                 self._timer.at(lookup.retry_at_ms)
                 continue
-            leader = self._cluster.leader(lookup.tp)
             if leader is not None:
                 by_node.setdefault(leader.leader, []).append(lookup)
                 continue
@@ -183,19 +186,24 @@ class OffsetLookups:
             if self._channels.is_down(node_id, Lane.CONTROL):
                 self._metadata.request_update()
             return
-        # One partition can be asked about once in a request: the answer has no room for the timestamp it belongs to.
-        batch: dict[TopicPartition, Lookup] = {}
-        for lookup in lookups:
-            batch.setdefault(lookup.tp, lookup)
         try:
             version = self._channels.version(channel, tables.LIST_OFFSETS, at_least=1, at_most=10)
         except FastFetchError as error:
             for lookup in lookups:
                 self._fail(lookup, error, now_ms)
             return
+        while lookups:
+            # One partition can be asked about once in a request: the answer has no room for the timestamp it belongs to.
+            batch: dict[TopicPartition, Lookup] = {}
+            for lookup in lookups:
+                batch.setdefault(lookup.tp, lookup)
+            lookups = [lookup for lookup in lookups if batch[lookup.tp] is not lookup]
+            self._ask(channel, version, batch, now_ms)
+
+    def _ask(self, channel: Channel, version: int, batch: dict[TopicPartition, Lookup], now_ms: int) -> None:
         topics: dict[str, list[dict[str, Any]]] = {}
         for tp, lookup in batch.items():
-            lookup.in_flight = True
+            lookup.flight = batch
             leader = self._cluster.leader(tp)
             lookup.asked_epoch = -1 if leader is None else leader.epoch
             topics.setdefault(tp.topic, []).append(
@@ -219,25 +227,25 @@ class OffsetLookups:
         def failed(error: FastFetchError, now_ms: int) -> None:
             self._metadata.request_update()
             for lookup in batch.values():
-                self._again(lookup, now_ms)
+                if lookup.flight is batch:
+                    self._again(lookup, now_ms)
 
         self._channels.send(channel, tables.LIST_OFFSETS, version, body, now_ms, on_answer=answered, on_failure=failed)
-        if len(batch) < len(lookups):
-            self._send(node_id, [lookup for lookup in lookups if not lookup.in_flight], now_ms)
 
     def _answered(self, batch: dict[TopicPartition, Lookup], body: Any, now_ms: int) -> None:
         for topic in body["topics"]:
             for part in topic["partitions"]:
                 # Of two answers for one partition the first counts; one that was not asked for is none of ours.
                 lookup = batch.pop(TopicPartition(topic["name"], part["partition_index"]), None)
-                if lookup is not None:
+                if lookup is not None and lookup.flight is batch:
                     self._one(lookup, part, now_ms)
         for lookup in batch.values():  # left out of the answer: not known yet, never "offset 0"
-            self._again(lookup, now_ms)
+            if lookup.flight is batch:
+                self._again(lookup, now_ms)
 
     def _one(self, lookup: Lookup, part: Any, now_ms: int) -> None:
         code, offset = part["error_code"], part["offset"]
-        lookup.in_flight = False
+        lookup.flight = None
         if not lookup.is_wanted:
             return
         if code == 0 and offset >= 0:
@@ -294,7 +302,7 @@ class OffsetLookups:
             lookup.state.fail(error, sticky=False)
 
     def _again(self, lookup: Lookup, now_ms: int) -> None:
-        lookup.in_flight = False
+        lookup.flight = None
         lookup.attempts += 1
         lookup.retry_at_ms = now_ms + self._backoff.delay_ms(lookup.attempts)
         self._timer.at(lookup.retry_at_ms)

@@ -186,7 +186,8 @@ class ReadAhead:
     def step(self, state: PartitionState, ticket: int, chunk: Chunk, row: int, offset: int, leader_epoch: int) -> bool:
         """Hand out one peeked record that is not the last of its block. False if it is no longer the next one, or is paused.
 
-        Needs no lock: while a chunk is there, only calls of the consumer's own thread touch it or the position.
+        Needs no lock: while a chunk is there, only calls of the consumer's own thread touch it or the position. (A leader that
+        changed, a topic created again: then the buffer goes under a new ticket, and a position moves a broker's answer later.)
         """
         if state.ticket != ticket or state.paused or not state.chunks or state.chunks[0] is not chunk or chunk.row != row:
             return False

@@ -228,6 +228,35 @@ def test_ends_are_those_of_the_isolation_level(isolation: str, level: int) -> No
     assert asked.partitions()[P0] == {"partition_index": 0, "current_leader_epoch": 5, "timestamp": LATEST}
 
 
+@pytest.mark.parametrize("who", ["reset", "question"])
+def test_a_leader_that_hangs_is_not_waited_for_once_there_is_another(who: str) -> None:
+    s = Script(nodes=2)
+    question = s.engine.offsets_at({P0: EARLIEST}) if who == "question" else None
+    if question is None:
+        s.assign()
+    hung = s.expect("ListOffsets", node=1)
+    s.leaders["t", 0] = (2, 6)
+    s.engine.metadata.request_update()
+    s.advance(1_000)
+    asked = s.expect("ListOffsets", node=2)
+    s.found(hung, {0: 1})
+    s.found(asked, {0: 2})
+    if question is None:
+        assert s.position() == 2
+    else:
+        assert question.result()[P0] == OffsetAndTimestamp(2, -1, 5)
+    assert s.count("ListOffsets") == 2
+
+
+def test_many_questions_about_one_partition_at_once() -> None:
+    s = Script()
+    questions = [s.engine.offsets_at({P0: time}) for time in range(1_200)]
+    s.run()
+    assert [timestamp(asked) for asked in s.asked if asked.api.name == "ListOffsets"] == list(range(1_200))
+    s.found(s.expect("ListOffsets"), {0: 7})
+    assert [question.done for question in questions[:2]] == [True, False]
+
+
 # --- P13 ---------------------------------------------------------------------------------------------------------------------
 
 

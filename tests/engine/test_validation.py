@@ -128,11 +128,14 @@ def test_without_a_policy_a_cut_log_is_an_error_until_a_seek() -> None:
     assert offset(s.expect("Fetch", node=2)) == 80
 
 
+@pytest.mark.parametrize("answer", [(-1, -1), (-1, 120), (5, -1)])
 @pytest.mark.parametrize("policy", ["earliest", "latest", "by_duration:PT1H", "none"])
-def test_an_epoch_that_the_leader_knows_nothing_of_is_as_out_of_range(policy: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_epoch_that_the_leader_knows_nothing_of_is_as_out_of_range(
+    policy: str, answer: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
     s = at_100(policy=policy)
     new_leader(s)
-    checked(s, {0: (-1, -1)})
+    checked(s, {0: answer})
     if policy == "none":
         with pytest.raises(LogTruncationError, match="seek") as caught:
             s.engine.raise_fault()
