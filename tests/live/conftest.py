@@ -85,11 +85,17 @@ class Kafka:
         self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         self._numbers = itertools.count()
 
-    def topic(self, name: str = "topic", partitions: int = 1, **config: object) -> str:
-        """A new topic whose name nobody has used; config names with underscores for dots. Returns when it has leaders."""
+    def topic(
+        self, name: str = "topic", partitions: int = 1, *, replicas: Sequence[Sequence[int]] | None = None, **config: object
+    ) -> str:
+        """A new topic whose name nobody has used; config names with underscores for dots. Returns when it has leaders.
+
+        `replicas`: the nodes of each partition, the first one leads; else the brokers choose.
+        """
         unique = f"{name}.{next(self._numbers)}"
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
-        self.admin.create_topics([NewTopic(unique, partitions, config=settings)])[unique].result(SECONDS)
+        placed = {} if replicas is None else {"replica_assignment": [list(nodes) for nodes in replicas]}
+        self.admin.create_topics([NewTopic(unique, partitions, config=settings, **placed)])[unique].result(SECONDS)
 
         def has_leaders() -> bool:
             found = self.admin.list_topics(unique, timeout=SECONDS).topics[unique]

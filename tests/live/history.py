@@ -1,7 +1,8 @@
 """A producer and a reader that go on while things happen to the brokers, and the comparison of what they saw.
 
-Every value is unique and says its partition and its place there: a record lost, repeated, reordered or put elsewhere can't be
-mistaken for another.
+A value says its partition and its place there, and the producer is alone and idempotent: the record at offset n of a partition is
+its n-th. So each record is checked as it arrives, without a history that grows; one that is lost, repeated, reordered or from
+elsewhere can't be mistaken for the next.
 """
 
 from __future__ import annotations
@@ -20,18 +21,22 @@ POLL_MS = 200
 LATE_SECONDS = 3.0  # a poll that takes longer than its time and this waits for something else than the time
 
 
+def value_of(partition: int, offset: int) -> bytes:
+    return b"partition %d, record %d" % (partition, offset)
+
+
 class Load:
-    """Produces to all partitions of a topic until the block ends; `acknowledged` is then complete."""
+    """Produces to all partitions of a topic until the block ends; everything has been acknowledged then."""
 
     def __init__(self, kafka: Kafka, topic: str, partitions: int, *, per_second: int = 400) -> None:
-        self.acknowledged: dict[int, list[tuple[int, bytes]]] = {p: [] for p in range(partitions)}  # (offset, value) by partition
+        self.acknowledged = dict.fromkeys(range(partitions), 0)
         # A stopped broker must not stop the producer for longer than it stops the reader.
         patience = {"socket_timeout_ms": 3_000, "request_timeout_ms": 3_000, "message_timeout_ms": 120_000}
         self._producer = kafka.producer("lz4", acks="all", linger_ms=10, **patience)
         self._topic = topic
         self._pause = partitions / per_second
         self._ends = threading.Event()
-        self._errors: list[Any] = []
+        self._error: Any = None
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
 
     def __enter__(self) -> Self:
@@ -41,15 +46,15 @@ class Load:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ends.set()
         self._thread.join(4 * SECONDS)
-        assert error is not None or not self._thread.is_alive(), "the producer could not end: not everything was acknowledged"
-        assert error is not None or not self._errors, self._errors
+        if error is None:
+            assert self._error is None, self._error
+            assert not self._thread.is_alive(), "the producer could not end: not everything was acknowledged"
 
     def _run(self) -> None:
         turn = 0
         while not self._ends.is_set():
             for partition in self.acknowledged:
-                value = b"%d/%d" % (partition, turn)
-                self._producer.produce(self._topic, value, partition=partition, on_delivery=self._delivered)
+                self._producer.produce(self._topic, value_of(partition, turn), partition=partition, on_delivery=self._delivered)
             self._producer.poll(0)
             turn += 1
             self._ends.wait(self._pause)
@@ -57,26 +62,22 @@ class Load:
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:
-            self._errors.append(error)
+            self._error = error
         else:
-            self.acknowledged[message.partition()].append((message.offset(), message.value()))
-
-    def wait_for_more(self, count: int = 20) -> None:
-        """Until `count` more records of each partition have been acknowledged."""
-        aims = {p: len(done) + count for p, done in self.acknowledged.items()}
-        wait_for(lambda: all(len(self.acknowledged[p]) >= aim for p, aim in aims.items()), "records to be acknowledged")
+            self.acknowledged[message.partition()] += 1
 
 
 class Reader:
-    """Polls a consumer in a thread until the block ends. An exception out of a poll is the block's failure."""
+    """Polls a consumer in a thread until the block ends. What is wrong with a poll or with a record is the block's failure."""
 
     def __init__(self, kafka: Kafka, partitions: Sequence[TopicPartition], **config: Any) -> None:
         settings = {"bootstrap_servers": kafka.servers, "auto_offset_reset": "earliest"} | config
         self.consumer = fastfetch.Consumer(**settings)
-        self.read: dict[int, list[tuple[int, bytes | None]]] = {tp.partition: [] for tp in partitions}
-        self.slowest_poll = 0.0  # seconds
+        self.next = {tp.partition: 0 for tp in partitions}  # the offset that must come next
+        self.records = 0
         self.empty_polls = 0
-        self.error: BaseException | None = None
+        self._slowest_poll = 0.0  # seconds
+        self._error: BaseException | None = None
         self._between: list[tuple[Callable[[fastfetch.Consumer], Any], list[Any], threading.Event]] = []
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
@@ -103,49 +104,58 @@ class Reader:
                     answers.append(ask(self.consumer))
                     done.set()
         except BaseException as error:
-            self.error = error
+            self._error = error
 
     def _poll(self) -> None:
         began = time.monotonic()
         blocks = self.consumer.poll_blocks(timeout_ms=POLL_MS)
-        self.slowest_poll = max(self.slowest_poll, time.monotonic() - began)
+        self._slowest_poll = max(self._slowest_poll, time.monotonic() - began)
         self.empty_polls += not blocks
         for block in blocks:
-            self.read[block.partition] += zip(block.offsets.tolist(), block.values(), strict=True)
+            first, count = self.next[block.partition], len(block)
+            expected = range(first, first + count)
+            assert block.offsets.tolist() == list(expected), f"{block.partition}: not from {first} on"
+            assert block.values() == [value_of(block.partition, offset) for offset in expected]
+            self.next[block.partition] += count
+            self.records += count
 
     def check(self) -> None:
-        """No exception came out of a poll, and each returned in time."""
-        if self.error is not None:
-            raise AssertionError(f"a poll raised {self.error!r}") from self.error
-        assert self.slowest_poll < POLL_MS / 1000 + LATE_SECONDS
+        """Every record was the next one, no poll raised, and each returned in time."""
+        if self._error is not None:
+            raise AssertionError(f"while reading: {self._error!r}") from self._error
+        assert self._slowest_poll < POLL_MS / 1000 + LATE_SECONDS
 
     def do(self, ask: Callable[[fastfetch.Consumer], Any]) -> Any:
         """Call something of the consumer between two polls, in the thread that polls; returns its result."""
         answers: list[Any] = []
         done = threading.Event()
         self._between.append((ask, answers, done))
-        wait_for(lambda: done.is_set() or self.error is not None, "the reader")
-        self.check()
+        self._wait_for(done.is_set, "the reader")
         return answers[0]
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        """Read on from there; the records from there on are expected again."""
+
+        def seek(consumer: fastfetch.Consumer) -> None:
+            consumer.seek(tp, offset)
+            self.next[tp.partition] = offset
+
+        self.do(seek)
 
     def wait_for_more(self, count: int = 20) -> None:
         """Until `count` more records of each partition have been read."""
-        aims = {p: len(read) + count for p, read in self.read.items()}
-        wait_for(lambda: self._has(aims), f"{count} more records of each partition")
-        self.check()
+        self._wait_until({partition: offset + count for partition, offset in self.next.items()})
 
     def wait_for_all(self, load: Load) -> None:
-        """Until everything that was acknowledged has been read; then compare, record by record."""
-        aims = {p: len(done) for p, done in load.acknowledged.items()}
-        wait_for(lambda: self._has(aims), f"all of {aims}; so far {[len(read) for read in self.read.values()]}")
-        self.check()
-        for partition, acknowledged in load.acknowledged.items():
-            read = self.read[partition]
-            assert [value for _, value in read] == [b"%d/%d" % (partition, i) for i in range(len(acknowledged))]
-            offsets = [offset for offset, _ in read]
-            assert sorted(set(offsets)) == offsets
-            # A batch that was sent twice because its first answer was lost may be acknowledged without an offset.
-            assert all(known in (offset, -1001) for offset, (known, _) in zip(offsets, acknowledged, strict=True))
+        """Until everything that was acknowledged has been read, and nothing else is there."""
+        self._wait_until(load.acknowledged)
+        assert self.next == load.acknowledged
+        ends = self.do(lambda consumer: consumer.end_offsets(consumer.assignment()))
+        assert {tp.partition: end for tp, end in ends.items()} == load.acknowledged
 
-    def _has(self, aims: dict[int, int]) -> bool:
-        return self.error is not None or all(len(self.read[p]) >= aim for p, aim in aims.items())
+    def _wait_until(self, aims: dict[int, int]) -> None:
+        self._wait_for(lambda: all(self.next[p] >= aim for p, aim in aims.items()), f"{aims}; at {self.next}")
+
+    def _wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        wait_for(lambda: self._error is not None or condition(), what)
+        self.check()

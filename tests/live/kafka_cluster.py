@@ -287,6 +287,9 @@ class KafkaCluster:
             "advertised.listeners": f"PLAINTEXT://{HOST}:{node.port}",
             "log.dirs": node.data,
             "auto.create.topics.enable": "false",
+            # Each node is a rack of its own; a consumer in one is sent there to read (KIP-392), others to the leader.
+            "broker.rack": f"rack{node.id}",
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
             "default.replication.factor": copies,
             # Fifty partitions of each internal topic are half of a start.
             "offsets.topic.num.partitions": 4,

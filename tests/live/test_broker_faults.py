@@ -6,6 +6,7 @@ Every record arrives once and in order, no poll raises, and none takes longer th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from fastfetch import TopicPartition
 from tests.live.administration import active_controller, move
 from tests.live.conftest import Kafka, wait_for
 from tests.live.history import Load, Reader
+from tests.live.kafka_cluster import KafkaCluster
 
 PARTITIONS = 6
 
@@ -29,18 +31,28 @@ def everything(topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, p) for p in range(PARTITIONS)]
 
 
-def test_a_leader_is_killed_and_comes_back(three: Kafka, topic: str) -> None:
-    with Reader(three, everything(topic)) as reader:
-        with Load(three, topic, PARTITIONS) as load:
+def kill_a_leader(kafka: Kafka, topic: str) -> None:
+    with Reader(kafka, everything(topic)) as reader:
+        with Load(kafka, topic, PARTITIONS) as load:
             reader.wait_for_more()
-            for victim in (1, 2):
-                three.cluster.kill(victim)
-                wait_for(lambda dead=victim: dead not in three.leaders(topic).values(), f"leaders other than {victim}")
-                reader.wait_for_more()
-                three.cluster.launch(victim)
-                three.wait_in_sync()
-                reader.wait_for_more()
+            victim = kafka.leaders(topic)[0]
+            kafka.cluster.kill(victim)
+            wait_for(lambda: victim not in kafka.leaders(topic).values(), f"leaders other than {victim}")
+            reader.wait_for_more()
+            kafka.cluster.launch(victim)
+            kafka.wait_in_sync()
+            reader.wait_for_more()
         reader.wait_for_all(load)
+
+
+def test_a_leader_is_killed_and_comes_back(three: Kafka, topic: str) -> None:
+    kill_a_leader(three, topic)
+
+
+def test_a_leader_of_the_oldest_version_is_killed_and_comes_back(cluster_or_skip: None, tmp_path: Path) -> None:
+    with KafkaCluster(tmp_path / "oldest", version="2.8.2", brokers=3) as running:
+        oldest = Kafka(running)
+        kill_a_leader(oldest, oldest.topic("faults", PARTITIONS, min_insync_replicas=2))
 
 
 def test_every_broker_is_restarted_in_good_order(three: Kafka, topic: str) -> None:
