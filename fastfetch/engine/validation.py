@@ -114,7 +114,7 @@ class Validations:
 
     def _find_newer_leaders(self) -> None:
         for state in self._subscription:
-            if state.phase is Phase.FETCHING and state not in self._subscription.unchecked:
+            if state.phase is Phase.FETCHING:
                 leader = self._cluster.leader(state.tp)
                 if leader is not None and leader.epoch > state.checked_epoch:
                     self._subscription.request_validation(state)

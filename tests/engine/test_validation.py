@@ -204,6 +204,16 @@ def test_the_answer_after_the_partition_was_unassigned_does_nothing() -> None:
     s.expect("ListOffsets")
 
 
+def test_a_partition_that_was_unassigned_is_not_asked_about_again() -> None:
+    s = at_100()
+    new_leader(s)
+    checked(s, {0: 5})
+    s.engine.assign([])
+    s.advance(10_000)
+    assert s.count(API) == 1
+    assert not s.engine.subscription.unchecked
+
+
 # --- what else is checked --------------------------------------------------------------------------------------------------
 
 
