@@ -8,7 +8,7 @@ import pytest
 
 import fastfetch
 from fastfetch import TopicPartition
-from tests.live.conftest import CODECS, SECONDS, Kafka, Sent, read_to_end, sent
+from tests.live.conftest import CODECS, SECONDS, Kafka, Sent, read_to_end, send, sent, wait_for
 
 ROLL = Sent(b"roll", b"x", [], 1_700_000_002_000)
 Newest = dict[bytes | None, Sent]  # of each key
@@ -67,3 +67,35 @@ def test_the_cleaned_segments_on_disk(kafka: Kafka, compacted: dict[str, tuple[s
     topic, newest = compacted[codec]
     found = [record for record in sent(fastfetch.read_log(kafka.cluster.partition_folder(topic, 0))) if record.key != ROLL.key]
     assert found == sorted(newest.values(), key=lambda record: record.offset)
+
+
+@pytest.fixture(scope="module")
+def bare_tail(kafka: Kafka) -> tuple[TopicPartition, list[Sent]]:
+    """A log that ends in a batch the cleaner has emptied and the marker of an aborted transaction: no record is left there."""
+    topic = kafka.topic(
+        "tail", cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.001, max_compaction_lag_ms=100
+    )
+    kept = kafka.produce(topic, [Sent(b"%d" % i, b"kept", [], 1_700_000_000_000) for i in range(5)])
+    producer = kafka.producer(transactional_id=topic)
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    send(producer, topic, [Sent(b"%d" % i, b"aborted", []) for i in range(20)])
+    producer.flush(SECONDS)
+    time.sleep(0.2)  # longer than segment.ms: the marker begins a new segment, and the one before it may be cleaned
+    producer.abort_transaction(SECONDS)
+    wait_for(lambda: kafka.consume(topic) == kept, "the cleaner")
+    return TopicPartition(topic, 0), kept
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("start", [0, 4, 5, 7, 24, 25])
+def test_a_tail_that_was_compacted_away(
+    kafka: Kafka, bare_tail: tuple[TopicPartition, list[Sent]], isolation: str, start: int
+) -> None:
+    """The position arrives at the end although no record does."""
+    tp, kept = bare_tail
+    with fastfetch.Consumer(bootstrap_servers=kafka.servers, isolation_level=isolation) as consumer:
+        consumer.assign([tp])
+        consumer.seek(tp, start)
+        assert sent(read_to_end(consumer, tp)) == kept[start:]
+        assert consumer.position(tp) == 26 == consumer.end_offsets([tp])[tp]
