@@ -45,7 +45,7 @@ class FrameArrived:
 @dataclass(frozen=True, slots=True)
 class RecordsDecoded:
     """The outcome of a `DecodeRecords`. `error` is what `decode` raised (MemoryError, a bug), never a bad batch, which is in
-    `result`."""
+    `result`. Neither: nobody wants it any more, or there is no room for it now."""
 
     job: DecodeRecords
     result: Decoded | None

@@ -321,11 +321,13 @@ class ClientThread:
     def _decode_some(self) -> None:
         config = self._config
         left = PORTION_BYTES
+        surplus, has_records = 0, self.engine.readahead.has_records  # with what the engine has not been told yet
         while self._jobs and left > 0:
             job = self._jobs.popleft()
             left -= job.wire_bytes
-            if job.partition.ticket != job.ticket:
-                # Read without the lock: at worst a result is made that the engine drops.
+            # All this is read without the lock: at worst a result is made that the engine drops, or a little too much of it.
+            room = self.engine.fetcher.room_for(job) - surplus
+            if job.partition.ticket != job.ticket or (room <= 0 and has_records):
                 job.records = None
                 self._events.append(RecordsDecoded(job, None))
                 continue
@@ -339,6 +341,7 @@ class ClientThread:
                     aborted=job.aborted,
                     check_crcs=config.check_crcs,
                     max_batch_bytes=config.max_batch_bytes,
+                    max_bytes=max(0, room - job.wire_bytes),
                     topic=tp.topic,
                     partition=tp.partition,
                     threads=config.decode_threads,
@@ -348,4 +351,6 @@ class ClientThread:
                 self._events.append(RecordsDecoded(job, None, error))
                 continue
             job.records = None
+            surplus += sum(block.nbytes for block in result.blocks) - job.reserved_bytes
+            has_records = has_records or bool(result.blocks)
             self._events.append(RecordsDecoded(job, result))

@@ -62,6 +62,7 @@ def decode(
     aborted: Iterable[tuple[int, int]] | None = (),
     check_crcs: bool = True,
     max_batch_bytes: int = 67108864,
+    max_bytes: int | None = None,
     topic: str = "",
     partition: int = 0,
     threads: int = 1,

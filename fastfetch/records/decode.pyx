@@ -38,8 +38,8 @@ cdef class DecodeStats:
     crc_ns             checking CRCs           inflate_ns       inflating
     walk_ns            walking records into columns
 
-    The times are estimates: one batch in about 256 KiB is timed and stands for the others. They are right in sums over many calls,
-    and may be 0 or far off for a small one. Threads that share a call count each by itself.
+    The times are estimates: one batch in about 256 KiB or 4000 records is timed and stands for the others. They are right in sums
+    over many calls, and may be 0 or far off for a small one. Threads that share a call count each by itself.
     """
 
     cdef readonly int64_t batches, batches_skipped, crc_checked_bytes, records
@@ -277,6 +277,7 @@ def decode(
     aborted=(),
     check_crcs=True,
     max_batch_bytes=64 << 20,
+    max_bytes=None,
     topic="",
     partition=0,
     threads=1,
@@ -290,7 +291,9 @@ def decode(
     aborted               iterable of (producer_id, first_offset) of the response, or None
     check_crcs            compare each batch's CRC before anything it covers is used
     max_batch_bytes       limit of one batch's inflated size, 1 .. 2^31 - 1
-    threads               a large input is shared by this many threads, with the same result
+    max_bytes             end between two batches once the blocks hold more than this, columns and inflated bytes together; at least one
+                          batch is decoded. `next_offset` and `consumed` say how far it went. None: no such limit
+    threads               a large input is shared by this many threads, with the same result; each has max_bytes of its own
     lz4_content_checksum  False: a wrong LZ4 content checksum is accepted, as Java does
 
     Never raises for what is in the bytes: see Decoded.error. Raises TypeError or ValueError for bad arguments, MemoryError.
@@ -298,6 +301,7 @@ def decode(
     cdef AbortedTransactions filter = None
     cdef int64_t start = 0
     cdef uint64_t limit
+    cdef uint64_t enough = <uint64_t>-1
     cdef int wanted = threads
     cdef bint check = check_crcs
     cdef bint lax = not lz4_content_checksum
@@ -314,15 +318,19 @@ def decode(
     if wanted < 1:
         raise ValueError(f"threads must be at least 1; got {threads}")
     limit = max_batch_bytes
+    if max_bytes is not None:
+        if max_bytes < 0:
+            raise ValueError(f"max_bytes must be 0 or more, or None; got {max_bytes}")
+        enough = min(max_bytes, 0x7FFFFFFFFFFFFFFF)
     view = memoryview(data).toreadonly()
     if view.ndim != 1 or view.format != "B" or not view.c_contiguous:
         view = view.cast("B")
-    return decode_view(view, position is not None, start, filter, check, limit, str(topic), partition, wanted, lax)
+    return decode_view(view, position is not None, start, filter, check, limit, enough, str(topic), partition, wanted, lax)
 
 
 cdef Decoded decode_view(
-        object view, bint positioned, int64_t start, AbortedTransactions filter, bint check, uint64_t limit, str topic, int partition,
-        int threads, bint lax):
+        object view, bint positioned, int64_t start, AbortedTransactions filter, bint check, uint64_t limit, uint64_t enough,
+        str topic, int partition, int threads, bint lax):
     cdef const uint8_t *data = <const uint8_t *>PyMemoryView_GET_BUFFER(view).buf
     cdef size_t n = <size_t>PyMemoryView_GET_BUFFER(view).len
     cdef Codecs codecs = acquire_codecs(not lax)
@@ -367,6 +375,7 @@ cdef Decoded decode_view(
             job.task.position = start
             job.task.next_offset = next_before(data, n, &steps, first, start)
             job.task.max_batch_bytes = limit
+            job.task.enough = enough
             job.task.check_crcs = check
             job.task.codecs = &job.codecs.c
             jobs.append(job)
@@ -389,6 +398,10 @@ cdef Decoded decode_view(
                 out.consumed = <Py_ssize_t>job.task.at
                 out.error = make_error(
                     data, n, <size_t>out.consumed, job.task.status, &job.task, out.next_offset, topic, partition)
+                return out
+            if job.task.stopped:
+                out.next_offset = running
+                out.consumed = <Py_ssize_t>job.task.at
                 return out
         out.next_offset = running if positioned else None
         if planner.status != FF_OK and planner.status != FF_PARTIAL:

@@ -47,6 +47,7 @@ ctypedef struct ff_task:
     int64_t position            # records below it are passed over in silence
     int64_t next_offset         # moves: the next offset after what is done
     uint64_t max_batch_bytes
+    uint64_t enough             # stop before an entry once this many bytes have been made
     bint check_crcs
     ff_codecs *codecs
     # results
@@ -54,7 +55,8 @@ ctypedef struct ff_task:
     Py_ssize_t runs_n
     Py_ssize_t runs_capacity
     Py_ssize_t done             # entries done
-    size_t at                   # with an error, where the bad one begins
+    size_t at                   # where the entry begins that ended it: a bad one, or one too many
+    bint stopped                # enough has been made
     int status
     int32_t record_index        # -1: the batch as a whole
     int64_t record_offset       # -1: unknown

@@ -47,7 +47,7 @@ cdef enum:
     ARENA_FULL = 8 << 20            # a new block begins beyond this: bounds what one block pins
     ARENA_SLACK = 1 << 17           # compressed blocks may inflate to 128 KiB each, whatever they really hold
     BLOCK_SPAN = 0x7FFFFFFF         # starts in a block are int32
-    TIMED_SHIFT = 18                # one entry is timed in about 2^18 bytes, and every one that is as large as that
+    TIMED_SHIFT = 18                # one entry is timed in about 2^18 bytes, a record counting 64 more; every one that is as large
     FAULTS_NS = 10000              # a few page faults
 
 cdef int64_t INT64_HIGHEST = <int64_t>0x7FFFFFFFFFFFFFFF
@@ -57,13 +57,17 @@ cdef int64_t INT64_HIGHEST = <int64_t>0x7FFFFFFFFFFFFFFF
 # with its size, and what it took counts for as many times as that was unlikely: the sums are right on average and cost less than a
 # hundredth. The draw is made of the entry's own CRC and offset: no state between calls and threads, no beat with whatever comes in turns.
 
+cdef inline uint64_t effort(const ff_entry *entry) noexcept nogil:
+    return entry.size + 64 * <uint64_t><uint32_t>entry.count
+
+
 cdef inline bint is_timed(const ff_entry *entry) noexcept nogil:
     cdef uint32_t draw = (entry.crc ^ <uint32_t>entry.offset) * <uint32_t>0x9E3779B1
-    return draw <= <uint64_t>entry.size << (32 - TIMED_SHIFT)
+    return draw <= effort(entry) << (32 - TIMED_SHIFT)
 
 
-cdef void start_watch(ff_watch *watch, size_t size) noexcept nogil:
-    watch.weight = max(1.0, <double>(1 << TIMED_SHIFT) / <double>size)
+cdef void start_watch(ff_watch *watch, const ff_entry *entry) noexcept nogil:
+    watch.weight = max(1.0, <double>(1 << TIMED_SHIFT) / <double>effort(entry))
     watch.at_ns = ff_clock_ns()
     watch.cost_ns = ff_clock_ns() - watch.at_ns
     watch.at_ns += watch.cost_ns
@@ -362,10 +366,13 @@ cdef void ff_run_task(ff_task *task) noexcept nogil:
         else:
             break
         task.at = <size_t>(entry.data - task.data)
+        if <uint64_t>task.stats.inflated_bytes + ff_slab_bytes(<size_t>task.stats.records) > task.enough:
+            task.stopped = True
+            break
         FF_PREFETCH(entry.data + entry.size)         # the next header: a small batch is over before it is there by itself
         timed = is_timed(&entry)
         if timed:
-            start_watch(&task.watch, entry.size)
+            start_watch(&task.watch, &entry)
         status = check_entry(task, &entry, action)
         if timed:
             lap(&task.watch, entry.size, &task.stats.crc_ns)

@@ -32,15 +32,16 @@ def moved(data: bytes, offset: int) -> bytes:
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_small_batches_are_timed_as_often_as_they_are_large(codec: str) -> None:
     data = encode_batch(values(10, 200), codec=codec)
-    expected = 8192 * len(data) / TIMED_EVERY
+    expected = 8192 * (len(data) + 64 * 10) / TIMED_EVERY
     timed = sum(any(times(moved(data, 10 * n))) for n in range(8192))
     assert expected / 2 < timed < expected * 2
 
 
-def test_every_large_batch_is_timed() -> None:
-    data = encode_batch(values(100, 4000))
-    assert len(data) > TIMED_EVERY
-    assert all(times(moved(data, 100 * n))[0] > 0 for n in range(100))
+@pytest.mark.parametrize(("count", "size"), [(100, 4000), (5000, 2)])
+def test_every_large_batch_is_timed_and_every_one_of_many_records(count: int, size: int) -> None:
+    data = encode_batch(values(count, size))
+    assert len(data) + 64 * count > TIMED_EVERY
+    assert all(times(moved(data, count * n))[2] > 0 for n in range(100))
 
 
 def test_each_stage_has_its_own_time() -> None:
