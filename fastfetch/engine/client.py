@@ -22,6 +22,7 @@ from fastfetch.engine.commits import Commit, Commits, Stored
 from fastfetch.engine.events import BytesArrived, ConnectionLost, ConnectionOpened, Event, FrameArrived, RecordsDecoded
 from fastfetch.engine.fetcher import Fetcher
 from fastfetch.engine.idle import IdleMemory
+from fastfetch.engine.intake import Intake
 from fastfetch.engine.metadata import Cluster, MetadataUpdates, Topic
 from fastfetch.engine.offsets import Found, OffsetLookups
 from fastfetch.engine.pending import Pending
@@ -45,6 +46,7 @@ class Engine:
         self.config = config
         self.timer = Timer()
         self.has_news = False  # a waiting caller should look again; the owner clears it
+        self._reported_version = -1  # of the cluster
         self._actions: list[Action] = []
         self._told: set[PartitionState] = set()  # whose error was raised since all had their turn
         self.readahead = ReadAhead()
@@ -61,20 +63,21 @@ class Engine:
         self.validations = Validations(
             config, self.channels, self.cluster, self.metadata, self.subscription, self.timer, seed + 5
         )  # fmt: skip
+        self.intake = Intake(config, self.readahead, self._actions)
         self.fetcher = Fetcher(
-            config, self.channels, self.cluster, self.metadata, self.subscription, self.readahead, self._actions, self.timer,
+            config, self.channels, self.cluster, self.metadata, self.subscription, self.readahead, self.intake, self.timer,
             seed + 4
         )  # fmt: skip
         self.idle_memory = IdleMemory(self.readahead, self._actions, self.timer)
-        self.statistics = Statistics(config, self.channels, self.fetcher, self.readahead, self.subscription)
-        self.skipped = self.fetcher.skipped  # bad batches gone past, for the caller to hear of
+        self.statistics = Statistics(config, self.channels, self.fetcher, self.intake, self.readahead, self.subscription)
+        self.skipped = self.intake.skipped  # bad batches gone past, for the caller to hear of
 
     # --- the owner of the sockets ---------------------------------------------------------------------------------------
 
     def handle(self, event: Event, now_ms: int) -> None:
         """Something happened. `pump` must follow, once after any number of events."""
         if isinstance(event, RecordsDecoded):
-            self.fetcher.decoded(event, now_ms)
+            self.intake.decoded(event)
             self.idle_memory.used(now_ms)
         elif isinstance(event, FrameArrived):
             # Of a fetch nobody hears before it is decoded, unless the fetcher says otherwise.
@@ -93,8 +96,7 @@ class Engine:
         self.timer.reset()
         self.statistics.tick(now_ms)
         self.channels.tick(now_ms)
-        if self.cluster.troubles or self.cluster.strangers or self.subscription.unsettled or self.subscription.unchecked:
-            self._report_unknown_partitions()
+        self._report_unknown_partitions()
         self.lookups.pump(now_ms)
         self.commits.pump(now_ms)
         self.validations.pump(now_ms)  # before anything is asked of a leader that was not seen before
@@ -102,8 +104,8 @@ class Engine:
         self.fetcher.pump(now_ms)
         # Last: the others find out here that a leader is not known, and nothing else might happen for minutes.
         self.metadata.pump(now_ms)
-        if self.fetcher.has_news:
-            self.fetcher.has_news = False
+        if self.fetcher.has_news or self.intake.has_news:
+            self.fetcher.has_news = self.intake.has_news = False
             self.has_news = True
 
     def close(self, now_ms: int) -> None:
@@ -244,7 +246,9 @@ class Engine:
 
     def _report_unknown_partitions(self) -> None:
         """Assigned partitions that brokers keep calling unknown or forbidden: an error for those, the others flow."""
-        for state in self.subscription:
+        waiting = (*self.subscription.unsettled, *self.subscription.unchecked)
+        news, self._reported_version = self._reported_version != self.cluster.version, self.cluster.version
+        for state in self.subscription if news else waiting:
             if state.error is None:
                 error = self.cluster.error_for(state.tp)
                 if error is not None:

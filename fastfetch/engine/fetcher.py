@@ -1,10 +1,9 @@
 """Fetching: who is asked for what, what becomes of the answers.
 
 One request is in flight per broker, or two: while one waits for news (up to fetch_max_wait_ms), partitions that were sought,
-resumed or assigned meanwhile get a second one on a connection of its own, for as long as it brings records.
+resumed or assigned meanwhile get a second one on a connection of its own, again and again until the first is answered.
 
-The next request leaves as soon as the answer is here, before it is decoded: batch headers promise where it ends
-(`promised_end`). `decode` has the last word; if it ends elsewhere, what was asked for on the promise is dropped.
+The next request leaves as soon as the answer is here, before it is decoded (`intake`).
 
 Memory: buffered, being decoded and asked for together stay within `max_buffered_bytes`. An answer is asked for with a size such
 that it fits in after inflating, guessed from what earlier answers inflated to. Only when nothing at all is there to hand out may
@@ -17,32 +16,27 @@ themselves.
 from __future__ import annotations
 
 import logging
-from collections import deque
 
 from fastfetch.config import ConsumerConfig
-from fastfetch.engine.actions import Action, DecodeRecords
+from fastfetch.engine.actions import DecodeRecords
 from fastfetch.engine.backoff import Backoff, Timer
 from fastfetch.engine.channels import Channel, Channels, Lane
-from fastfetch.engine.events import RecordsDecoded
+from fastfetch.engine.intake import Intake, note_log
 from fastfetch.engine.metadata import Cluster, MetadataUpdates
-from fastfetch.engine.readahead import Chunk, ReadAhead
+from fastfetch.engine.readahead import ReadAhead
 from fastfetch.engine.replicas import ReadReplicas
 from fastfetch.engine.session import FetchSession, Key, Target
-from fastfetch.engine.statistics import DecodeSums, Latency
+from fastfetch.engine.statistics import Latency
 from fastfetch.engine.subscription import PartitionState, Phase, SubscriptionState
 from fastfetch.errors import (
-    CorruptBatchError,
     FastFetchError,
     OffsetOutOfRangeError,
-    RecordTooLargeError,
     UnsupportedVersionError,
     broker_error,
     error_name,
     is_retriable,
 )
 from fastfetch.protocol import Api, tables
-from fastfetch.records import Decoded
-from fastfetch.records.ahead import promised_end
 from fastfetch.records.fetched import FetchedPartition, FetchResponse, read_fetch_response
 
 __all__ = ["Fetcher"]
@@ -54,6 +48,7 @@ NEWEST_FETCH_BY_NAME = 12
 STALE_LEADER = frozenset({3, 6, 9, 56, 74, 75, 78, 100, 103})  # errors that a fresh look at the metadata may settle
 SESSION_ERRORS = frozenset({70, 71})  # part of a session's life: a broker that was restarted, a cache that is full
 FIRST_WITH_SESSIONS, FIRST_BY_ID = 7, 13
+SIDE_WAIT_MS = 100  # the longest that the next seek may have to wait
 ALL_ASKED_MS = 100  # however large the backlog of some partitions, all are asked about so often
 STRIKES = 10  # topic-id errors in a row before the caller hears of them
 
@@ -86,7 +81,7 @@ class Fetcher:
         metadata: MetadataUpdates,
         subscription: SubscriptionState,
         readahead: ReadAhead,
-        actions: list[Action],
+        intake: Intake,
         timer: Timer,
         seed: int = 0,
     ) -> None:
@@ -96,7 +91,7 @@ class Fetcher:
         self._metadata = metadata
         self._subscription = subscription
         self._readahead = readahead
-        self._actions = actions
+        self._intake = intake
         self._timer = timer
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, seed)
         self._replicas = ReadReplicas(config, cluster, timer)
@@ -106,38 +101,31 @@ class Fetcher:
         self._by_node: dict[int, dict[PartitionState, Target]] = {}
         self._sessions: dict[int, FetchSession] = {}
         self._flights: dict[tuple[int, Lane], Flight] = {}
+        self._in_vain: set[int] = set()  # nodes whose last answer on the second connection held no records
         self._reserved = 0
-        self._decoding = 0  # bytes that responses with the decoder are expected to take
-        self._inflation = 4.0  # bytes of blocks per byte on the wire, a moving average
         self._node_retry_ms: dict[int, int] = {}
         self._all_asked_ms: dict[int, int] = {}  # node -> until when asking a few partitions will do
-        self._offset_bytes = 0.0  # on the wire, per offset, a moving average
         self._no_room: dict[int, int] = {}  # node -> what the request costs that there was no room for
-        self.skipped: deque[CorruptBatchError] = deque()  # gone past by on_corrupt="skip", for the caller to hear of
         self.is_starved = False  # a request waits for room in the budget
-        self.has_news = False  # something a waiting poll wants to know: a chunk, an error
+        self.has_news = False  # a waiting poll wants to know of an error
         # --- counters
         self.fetches = 0
-        self.wire_bytes = 0
-        self.dropped_answers = 0
-        self.skipped_batches = 0
         self.latency = Latency()  # from request to answer
-        self.decoded_sums = DecodeSums()
 
     # --- asking ---------------------------------------------------------------------------------------------------------
 
     @property
     def used_bytes(self) -> int:
         """Of the budget: buffered, being decoded, asked for."""
-        return self._readahead.bytes + self._decoding + self._reserved
+        return self._readahead.bytes + self._intake.reserved_bytes + self._reserved
 
     @property
     def is_decoding(self) -> bool:
-        return self._decoding > 0
+        return self._intake.reserved_bytes > 0
 
     def room_for(self, job: DecodeRecords) -> int:
-        """Bytes that the blocks of an answer may take: what was reserved for it, or more if there is more. 0: it is better dropped,
-        and asked for again once what is buffered has been handed out."""
+        """Bytes that the blocks of an answer may take: what was reserved for it, or more if there is more. 0: it is better
+        dropped, and asked for again once what is buffered has been handed out."""
         left = self._config.max_buffered_bytes - self.used_bytes
         return max(0, left + job.reserved_bytes)
 
@@ -159,7 +147,8 @@ class Fetcher:
         for node_id, states in self._by_node.items():
             main, side = self._flights.get((node_id, Lane.DATA)), self._flights.get((node_id, Lane.SIDE))
             if main is None:
-                lane, covered = Lane.DATA, side.covered() if side is not None else set()
+                # What the other one looks for in vain joins this one.
+                lane, covered = Lane.DATA, set() if side is None or node_id in self._in_vain else side.covered()
             elif has_moved and side is None:
                 lane, covered = Lane.SIDE, main.covered()
             else:
@@ -210,7 +199,7 @@ class Fetcher:
                 break
             if backlog > 0:
                 few.append(state)
-                expected += min(backlog * self._offset_bytes, state.max_bytes or self._config.max_partition_fetch_bytes)
+                expected += min(backlog * self._intake.offset_bytes, state.max_bytes or self._config.max_partition_fetch_bytes)
                 if expected >= 2 * size:
                     return few
         return []
@@ -221,7 +210,9 @@ class Fetcher:
 
     def _is_over_budget(self, cost: int) -> bool:
         """A request of this cost has to wait. Where nothing at all is there to hand out, it may leave over the budget."""
-        return self.used_bytes + cost > self._config.max_buffered_bytes and bool(self._readahead.has_records or self._decoding)
+        return self.used_bytes + cost > self._config.max_buffered_bytes and bool(
+            self._readahead.has_records or self._intake.reserved_bytes
+        )
 
     def _is_due(self, state: PartitionState, now_ms: int) -> bool:
         if state.is_out_of_range and state.position != state.fetch_offset:
@@ -269,10 +260,10 @@ class Fetcher:
             self._config.fetch_max_bytes, sum(state.max_bytes or self._config.max_partition_fetch_bytes for state in wanted)
         )
         share = self._config.max_buffered_bytes // (2 * len(self._by_node))
-        size = max(1, min(most, int(share / (1 + self._inflation))))
+        size = max(1, min(most, int(share / (1 + self._intake.inflation))))
         if any(state.max_bytes for state in wanted):
             size = most  # a partition asks again because its batch did not fit: then the budget must not shrink it
-        return size, int(size * (1 + self._inflation))
+        return size, int(size * (1 + self._intake.inflation))
 
     def _send(
         self, channel: Channel, wanted: list[PartitionState], session: FetchSession, size: int, cost: int, now_ms: int
@@ -287,10 +278,10 @@ class Fetcher:
                 state.fail(error, sticky=False)
             self.has_news = True
             return
-        flight = Flight(node_id, lane, session, cost, self._inflation)
+        flight = Flight(node_id, lane, session, cost, self._intake.inflation)
         limit = self._config.max_partition_fetch_bytes
         body = {
-            "max_wait_ms": self._config.fetch_max_wait_ms,
+            "max_wait_ms": min(self._config.fetch_max_wait_ms, SIDE_WAIT_MS if lane is Lane.SIDE else 0x7FFFFFFF),
             "min_bytes": self._config.fetch_min_bytes,
             "max_bytes": size,
             "isolation_level": 1 if self._config.isolation_level == "read_committed" else 0,
@@ -358,6 +349,11 @@ class Fetcher:
             return
         is_throttled = not response.partitions and response.throttle_time_ms > 0
         session.answered(response.session_id, now_ms, is_throttled=is_throttled)
+        if flight.lane is Lane.SIDE:
+            self._subscription.has_moved = True  # it goes on beside the one that waits
+            self._in_vain.discard(node_id)
+            if not any(part.records for part in response.partitions):
+                self._in_vain.add(node_id)
         order = self._by_node.get(node_id, {})
         seen: set[Key] = set()
         for part in response.partitions:
@@ -370,22 +366,20 @@ class Fetcher:
             seen.add(key)
             state = asked.state
             if not asked.is_current or state.phase is not Phase.FETCHING:
-                self.dropped_answers += 1  # a seek, a reset or another assignment since
+                self._intake.dropped_answers += 1  # a seek, a reset or another assignment since
                 continue
             if part.error_code != 0:
                 self._refused(state, part, response, node_id, now_ms)
             elif part.diverging_epoch is not None:
                 self._subscription.request_validation(state)
             elif part.preferred_read_replica >= 0 and not part.records:
-                self._note_log(state, part)
+                note_log(state, part)
                 self._redirected(state, part.preferred_read_replica, node_id, now_ms)
                 continue
             elif part.records is not None and len(part.records) > 0:
-                self._accept(state, part, node_id, flight.inflation)
-                if flight.lane is Lane.SIDE:
-                    self._subscription.has_moved = True  # goes on beside the one that waits
+                self._intake.accept(state, part, node_id, flight.inflation)
             else:
-                self._note_log(state, part)
+                note_log(state, part)
                 state.attempts = 0
                 continue
             if state in order:
@@ -405,125 +399,6 @@ class Fetcher:
             self._metadata.request_update()
             state.attempts += 1
             state.retry_at_ms = now_ms + self._backoff.delay_ms(state.attempts)
-
-    def _note_log(self, state: PartitionState, part: FetchedPartition) -> None:
-        state.high_watermark = part.high_watermark
-        state.last_stable_offset = part.last_stable_offset
-        state.log_start_offset = part.log_start_offset
-
-    def _accept(self, state: PartitionState, part: FetchedPartition, node_id: int, inflation: float) -> None:
-        """Send the records to be decoded, and go on from where their headers say they end."""
-        records = part.records
-        assert records is not None
-        self._note_log(state, part)
-        state.attempts = 0
-        start = state.fetch_offset
-        promised, leader_epoch = promised_end(records, start)
-        # No promise, or one that leads nowhere: wait for the decoder before asking again.
-        state.fetch_offset = promised if promised > start else -1
-        size = len(records)
-        if promised > start:
-            self._offset_bytes += (0.1 if self._offset_bytes else 1.0) * (size / (promised - start) - self._offset_bytes)
-        self.wire_bytes += size
-        job = DecodeRecords(
-            partition=state,
-            ticket=state.ticket,
-            start=start,
-            records=records,
-            aborted=part.aborted or [],
-            expected=state.fetch_offset,
-            leader_epoch=leader_epoch,
-            wire_bytes=size,
-            reserved_bytes=int(size * (1 + inflation)),
-            node_id=node_id,
-            high_watermark=part.high_watermark,
-        )
-        self._decoding += job.reserved_bytes
-        self._actions.append(job)
-
-    def decoded(self, event: RecordsDecoded, now_ms: int) -> None:
-        """Buffer what the decoder made of an answer; or find out what is wrong with it."""
-        job, state = event.job, event.job.partition
-        self._decoding -= job.reserved_bytes
-        if event.result is not None:
-            self.decoded_sums.add(event.result.stats)
-        if state.ticket != job.ticket:
-            self.dropped_answers += 1
-            return
-        if state.buffer_end != job.start:
-            # A caller's seek was torn apart by an interrupt. A gap must not come of it, whatever happened.
-            self.dropped_answers += 1
-            state.halt(-1 if state.buffer_end is None else state.buffer_end)
-            return
-        self.has_news = True
-        if event.result is None:
-            state.halt(job.start)
-            if event.error is not None:
-                state.fail(event.error, sticky=False)
-            else:
-                self.dropped_answers += 1  # there was no room
-            return
-        decoded = event.result
-        reached = job.start if decoded.next_offset is None else max(decoded.next_offset, job.start)
-        blocks = decoded.blocks
-        error = decoded.error
-        if error is None and reached > job.high_watermark > job.start:
-            # Offsets are outside the CRC. No broker sends records that are not committed yet, so one of these offsets was
-            # changed.
-            below = [block[: int(block.offsets.searchsorted(job.high_watermark))] for block in blocks]
-            blocks = [block for block in below if len(block)]
-            reached = blocks[-1].next_offset if blocks else job.start
-            error = _above_high_watermark(state, reached, job)
-        held = sum(block.nbytes for block in blocks)
-        if held:
-            self._inflation += 0.1 * (max(1.0, held / decoded.consumed) - self._inflation)
-        if blocks or reached > job.start:
-            # The epoch of the batch that ends there, which may be one without records.
-            self._readahead.add(state, Chunk(blocks, reached, job.leader_epoch if reached == job.expected else -1))
-        if error is not None:
-            self._bad_batch(state, error, reached, job.node_id)
-        elif reached > job.start:
-            state.max_bytes = None
-            state.refetched_at = None
-            if reached != job.expected:
-                state.halt(reached)
-        else:
-            self._no_progress(state, decoded, job, now_ms)
-
-    def _bad_batch(self, state: PartitionState, error: CorruptBatchError, reached: int, node_id: int) -> None:
-        if error.kind in ("crc", "offset") and state.refetched_at != reached:
-            # The damage may have happened on the way: ask once more before saying that the log is damaged.
-            log.warning("%s: %s; fetching it once more", state.tp, error.what)
-            state.refetched_at = reached
-            state.halt(reached)
-            return
-        error.node_id = node_id
-        if self._config.on_corrupt == "skip" and error.skip_trusted and error.next_offset is not None:
-            log.warning("%s: %s at offset %d; going on at offset %d", state.tp, error.what, reached, error.next_offset)
-            # Behind the good records before it, like any batch that has none: the position moves there at the hand-out.
-            self._readahead.add(state, Chunk([], error.next_offset))
-            self.skipped_batches += 1
-            self.skipped.append(error)
-            state.halt(error.next_offset)
-            return
-        state.halt()
-        state.fail(error, sticky=True)
-
-    def _no_progress(self, state: PartitionState, decoded: Decoded, job: DecodeRecords, now_ms: int) -> None:
-        """Bytes came, but nothing at or after the position: half a batch, or only older ones."""
-        limit = state.max_bytes or self._config.max_partition_fetch_bytes
-        if state.max_bytes is None and limit < self._config.fetch_max_bytes:
-            state.max_bytes = min(limit * 2, self._config.fetch_max_bytes)
-            state.halt(job.start)
-            return
-        state.halt()
-        if decoded.consumed:
-            what = f"the answer held only batches below it ({decoded.consumed} bytes)"
-        else:
-            what = f"a fetch of up to {limit} bytes brought no whole batch ({job.wire_bytes} bytes of a longer one)"
-        hint = "raise max_partition_fetch_bytes and fetch_max_bytes, or seek past it"
-        message = f"no progress in {state.tp} at offset {job.start} (node {job.node_id}): {what}; {hint}"
-        state.fail(RecordTooLargeError(message, code=10), sticky=True)
 
     def _refused(self, state: PartitionState, part: FetchedPartition, response: FetchResponse, node_id: int, now_ms: int) -> None:
         """An error code in place of records: wire protocol's table of fetch errors."""
@@ -592,14 +467,3 @@ def _unheard(answer: object, now_ms: int) -> None:
 def _read_fetch(api: Api, version: int, frame: bytes | bytearray | memoryview) -> tuple[int, FetchResponse]:
     response = read_fetch_response(frame, version)
     return response.correlation_id, response
-
-
-def _above_high_watermark(state: PartitionState, reached: int, job: DecodeRecords) -> CorruptBatchError:
-    return CorruptBatchError(
-        f"offset at or above the high watermark {job.high_watermark}",
-        topic=state.tp.topic,
-        partition=state.tp.partition,
-        position=reached,
-        kind="offset",
-        node_id=job.node_id,
-    )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fastfetch.config import ConsumerConfig
     from fastfetch.engine.channels import Channels
     from fastfetch.engine.fetcher import Fetcher
+    from fastfetch.engine.intake import Intake
     from fastfetch.engine.readahead import ReadAhead
     from fastfetch.engine.subscription import PartitionState, SubscriptionState
     from fastfetch.records import DecodeStats
@@ -118,11 +119,18 @@ class Statistics:
     """Reads the counters of the other parts. `tick` is called by every pass of the engine."""
 
     def __init__(
-        self, config: ConsumerConfig, channels: Channels, fetcher: Fetcher, readahead: ReadAhead, subscription: SubscriptionState
+        self,
+        config: ConsumerConfig,
+        channels: Channels,
+        fetcher: Fetcher,
+        intake: Intake,
+        readahead: ReadAhead,
+        subscription: SubscriptionState,
     ) -> None:
         self._config = config
         self._channels = channels
         self._fetcher = fetcher
+        self._intake = intake
         self._readahead = readahead
         self._subscription = subscription
         self._notes: deque[Note] = deque()
@@ -144,9 +152,9 @@ class Statistics:
             self._notes.popleft()
 
     def _counters(self) -> Note:
-        decoded = self._fetcher.decoded_sums
+        decoded = self._intake.decoded_sums
         return Note(
-            self._now_ms, self._readahead.records_handed_out, self._fetcher.wire_bytes, decoded.inflated_bytes, decoded.total_ns,
+            self._now_ms, self._readahead.records_handed_out, self._intake.wire_bytes, decoded.inflated_bytes, decoded.total_ns,
             dict(self._channels.requests_by_node),
         )  # fmt: skip
 
@@ -162,7 +170,7 @@ class Statistics:
         """Everything, as a new dict. `now_ms` None: as of the engine's last pass."""
         if now_ms is not None:
             self.tick(max(now_ms, self._now_ms))
-        channels, fetcher, readahead, decoded = self._channels, self._fetcher, self._readahead, self._fetcher.decoded_sums
+        channels, fetcher, readahead, decoded = self._channels, self._fetcher, self._readahead, self._intake.decoded_sums
         now, since = self._counters(), self._since()
         span_ms = 1 if since is None else now.at_ms - since.at_ms
         since = since or now
@@ -178,10 +186,10 @@ class Statistics:
             "inflated_bytes_per_s": _rate(now.inflated_bytes - since.inflated_bytes, span_ms),
             "received_bytes": channels.received_bytes,
             "sent_bytes": channels.sent_bytes,
-            "dropped_answers": fetcher.dropped_answers,
+            "dropped_answers": self._intake.dropped_answers,
             "dropped_bytes": readahead.dropped_bytes,
             "released_bytes": readahead.released_bytes,
-            "skipped_batches": fetcher.skipped_batches,
+            "skipped_batches": self._intake.skipped_batches,
             # --- what is held
             "buffered_bytes": readahead.bytes,
             "budget_bytes": fetcher.used_bytes,

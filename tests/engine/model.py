@@ -321,9 +321,9 @@ class World(Wires):
                 assert state.position is not None
         assert engine.readahead.bytes == sum(state.buffered_bytes for state in states)
         fetcher = engine.fetcher
-        assert fetcher.used_bytes == engine.readahead.bytes + fetcher._decoding + fetcher._reserved
+        assert fetcher.used_bytes == engine.readahead.bytes + engine.intake.reserved_bytes + fetcher._reserved
         assert fetcher._reserved == sum(flight.reserved for flight in fetcher._flights.values())
-        assert fetcher._decoding == sum(job.reserved_bytes for job in self.jobs)
+        assert engine.intake.reserved_bytes == sum(job.reserved_bytes for job in self.jobs)
         for tp, what in engine.commits.committed.items():
             assert what.offset >= 0, tp
 

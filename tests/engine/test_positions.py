@@ -105,9 +105,14 @@ def test_a_seek_does_not_wait_for_a_fetch_that_waits_for_news() -> None:
     main = s.expect("Fetch", when=lambda asked: asked is not beside)
     assert set(main.partitions()) == {P1}, "no record is asked for twice"
     s.fetched(beside, {0: None})
-    assert [asked for asked in s.asked if asked.api.name == "Fetch"] == [main], "nothing new: one request a broker is enough"
+    beside = s.expect("Fetch", when=lambda asked: asked is not main)
+    assert set(beside.partitions()) == {P0}
+    assert beside.body["max_wait_ms"] <= 100, "the next seek has to wait for it"
     s.fetched(main, {1: None})
-    assert set(s.expect("Fetch").partitions()) == {P0, P1}
+    main = s.expect("Fetch", when=lambda asked: asked is not beside)
+    assert set(main.partitions()) == {P0, P1}, "what finds nothing joins the others"
+    s.fetched(beside, {0: None})
+    assert [asked for asked in s.asked if asked.api.name == "Fetch"] == [main], "one request a broker is enough"
     assert sorted(s.take()) == [(0, o) for o in range(500, 510)] + [(1, o) for o in range(10)]
 
 
@@ -624,11 +629,11 @@ def test_bad_batches_are_gone_past_where_the_setting_says_so(caplog: pytest.LogC
     s.fetched(s.expect("Fetch"), {0: None, 1: None})  # on the promise that it ends at 30
     again = s.expect("Fetch")
     assert offset(again) == 10, "not before it has been asked for once more"
-    assert not s.engine.fetcher.skipped
+    assert not s.engine.skipped
     with caplog.at_level(logging.WARNING, "fastfetch"):
         s.fetched(again, {0: bad(10) + batch(20), 1: None})
     assert "going on at offset 20" in caplog.text
-    [error] = s.engine.fetcher.skipped
+    [error] = s.engine.skipped
     assert (error.position, error.next_offset) == (10, 20)
     assert s.engine.metrics()["skipped_batches"] == 1
     assert s.position() == 0  # nothing moves before it is handed out
@@ -654,7 +659,7 @@ def test_a_bad_batch_without_a_trusted_end_is_raised_all_the_same() -> None:
         s.fetched(s.expect("Fetch"), {0: None})
     with pytest.raises(CrcMismatchError):
         s.engine.raise_fault()
-    assert not s.engine.fetcher.skipped
+    assert not s.engine.skipped
 
 
 def test_the_epoch_of_a_batch_without_records_counts() -> None:

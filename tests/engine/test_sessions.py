@@ -75,10 +75,17 @@ def test_what_is_not_wanted_any_more_is_forgotten_by_name(leave: str) -> None:
     if leave == "unassign":
         s.engine.seek(tps[1], 5)
     s.fetched(s.expect("Fetch"), {}, session=SESSION)
-    side = s.expect("Fetch", when=lambda asked: asked.body["session_epoch"] == -1)  # it did not wait for the long poll
+    at = {1: 0 if leave == "pause" else 5}
+    side = s.expect("Fetch", when=lambda asked: asked.body["session_epoch"] == -1)  # it does not wait for the long poll,
+    assert said(side)[2] == at
     s.fetched(side, {1: None})
-    s.fetched(s.expect("Fetch"), {}, session=SESSION)
-    assert said(s.expect("Fetch")) == (SESSION, 4, {1: 0 if leave == "pause" else 5}, [])
+    again = s.expect("Fetch", when=lambda asked: asked.body["session_epoch"] == -1)  # and goes on beside it
+    assert said(again)[2] == at
+    assert again.body["max_wait_ms"] <= 100
+    s.fetched(s.expect("Fetch", when=lambda asked: asked.body["session_epoch"] > 0), {}, session=SESSION)
+    s.fetched(again, {1: None})
+    assert said(s.expect("Fetch")) == (SESSION, 4, at, [])
+    assert sum(asked.api.name == "Fetch" for asked in s.asked) == 1
 
 
 @pytest.mark.parametrize("beside", [False, True])
