@@ -99,3 +99,11 @@ def test_a_tail_that_was_compacted_away(
         consumer.seek(tp, start)
         assert sent(read_to_end(consumer, tp)) == kept[start:]
         assert consumer.position(tp) == 26 == consumer.end_offsets([tp])[tp]
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_a_bounded_read_of_it_ends(kafka: Kafka, bare_tail: tuple[TopicPartition, list[Sent]], isolation: str) -> None:
+    tp, kept = bare_tail
+    ranges = fastfetch.plan(kafka.servers, tp.topic, isolation=isolation, max_records=5)
+    assert ranges[-1].end == 26
+    assert [record for span in ranges for record in sent(fastfetch.read(span))] == kept
