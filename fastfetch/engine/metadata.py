@@ -326,6 +326,7 @@ class MetadataUpdates:
         """Another cluster answered: nothing in it counts, and no address but those of the bootstrap list can be trusted."""
         cluster = self._cluster
         cluster.strangers += 1
+        cluster.version += 1
         what = f"{channel.node} belongs to cluster {cluster_id!r}, not to {cluster.cluster_id!r}"
         if cluster.strangers == 1:
             log.warning("%s; its metadata are ignored, going back to bootstrap_servers", what)

@@ -60,9 +60,10 @@ class Script:
     def __init__(
         self, partitions: int = 1, nodes: int = 1, *, versions: dict[str, tuple[int, int]] | None = None, **settings: Any
     ):
+        settings.setdefault("bootstrap_servers", "boot:9000")
         settings.setdefault("auto_offset_reset", "earliest")
         settings.setdefault("max_buffered_bytes", 1 << 20)
-        self.config = ConsumerConfig.from_settings(bootstrap_servers="boot:9000", **settings)
+        self.config = ConsumerConfig.from_settings(**settings)
         self.wall_ms = 1_800_000_000_000
         self.engine = Engine(self.config, wall_ms=lambda: self.wall_ms)
         self.now = 1_000_000
@@ -71,6 +72,7 @@ class Script:
         self.topic_ids: dict[str, bytes] = {}
         self.errors: dict[str, int] = {}  # by topic, in metadata
         self.cluster_id = "c"
+        self.strangers: set[str] = set()  # hosts of another cluster
         self.versions = VERSIONS | {"Fetch": (4, 12)} | (versions or {})
         self.down: set[str] = set()  # hosts that refuse
         self.auto = {"ApiVersions", "Metadata", "FindCoordinator"}
@@ -300,7 +302,8 @@ class Script:
                 entry["topic_id"] = self.topic_ids[name]
             topics.append(entry)
         brokers = [{"node_id": n, "host": host, "port": 9000 + n} for n, host in self.nodes.items()]
-        return {"brokers": brokers, "cluster_id": self.cluster_id, "controller_id": 1, "topics": topics}
+        cluster_id = "other" if self.opened[asked.conn] in self.strangers else self.cluster_id
+        return {"brokers": brokers, "cluster_id": cluster_id, "controller_id": 1, "topics": topics}
 
     def _findcoordinator(self, asked: Asked) -> Body:
         found = {

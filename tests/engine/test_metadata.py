@@ -351,6 +351,18 @@ def test_metadata_of_another_cluster_are_ignored(caplog: pytest.LogCaptureFixtur
     s.engine.raise_fault()
 
 
+def test_whoever_belongs_to_another_cluster_is_not_asked_again_before_all_others() -> None:
+    s = Script(bootstrap_servers="boot:9000,second:9000")
+    s.started()
+    s.strangers = {"boot", "b1"}
+    s.leaders["t", 0] = (1, 6)
+    s.engine.metadata.request_update()
+    s.advance(1_000)
+    assert s.engine.cluster.leader(P0).epoch == 6  # type: ignore[union-attr]
+    assert s.engine.cluster.strangers == 0
+    s.engine.raise_fault()
+
+
 def test_a_bootstrap_list_that_leads_to_another_cluster_for_good_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
     s = Script()
     s.started(at=10)
