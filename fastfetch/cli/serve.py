@@ -107,7 +107,9 @@ def command(
         _announce(broker, f"{socket.gethostname() if name in _EVERYWHERE else name}:{port}", sources, remarks, as_json)
         if host not in ("127.0.0.1", "::1", "localhost"):
             complain(f"{host} can be reached from elsewhere; whoever can connect reads all this, unencrypted")
-        threading.Event().wait()  # until Ctrl-C
+        if sys.stderr.isatty():
+            click.echo("Ctrl-C ends it.", err=True)
+        threading.Event().wait()
 
 
 def _find(paths: tuple[str, ...], topic: str | None) -> dict[TopicPartition, Source]:

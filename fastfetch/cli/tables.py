@@ -56,7 +56,7 @@ class Table:
         for name in self._names:
             table.add_column(name, justify="left" if name in self._texts else "right", no_wrap=name != self._names[-1])
         for row in self._rows:
-            table.add_row(*(_plain(cell, ",") for cell in row))
+            table.add_row(*("" if cell == "" else _plain(cell, ",") for cell in row))
         return table
 
 
