@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -48,8 +49,12 @@ def names(tmp_path: Path) -> Iterator[dict[str, object]]:
 
 
 @pytest.mark.parametrize(("title", "code"), [pytest.param(*example, id=example[0]) for example in examples("docs/guide.md")])
-def test_an_example_of_the_guide(title: str, code: str, names: dict[str, object]) -> None:
-    exec(compile(code, f"guide.md, {title}", "exec"), names)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # the broker's threads, not the example's
+def test_an_example_of_the_guide(title: str, code: str, names: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    example = ModuleType("example")  # so that other processes find the functions in it
+    vars(example).update(names)
+    monkeypatch.setitem(sys.modules, "example", example)
+    exec(compile(code, f"guide.md, {title}", "exec"), vars(example))
 
 
 def test_the_examples_of_the_readme(names: dict[str, object]) -> None:
