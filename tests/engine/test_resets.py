@@ -176,6 +176,27 @@ def test_errors_that_stay_are_told_once_a_try_and_tried_with_backoff(
         question.result()
 
 
+@pytest.mark.parametrize("what", [(29, -1), (9999, -1), (0, -2)])
+def test_a_committed_offset_that_cannot_be_read_is_told_once_a_try_and_tried_with_backoff(what: tuple[int, int]) -> None:
+    s = Script(2, group_id="g")
+    s.assign(0, 1)
+    s.stored(s.expect("OffsetFetch"), {0: what, 1: 20})
+    assert s.position(1) == 20, "the other one starts"
+    for _ in range(5):
+        with pytest.raises((BrokerError, ProtocolError)):
+            s.engine.raise_fault()
+        s.engine.raise_fault()
+        s.none("OffsetFetch")  # not before the back-off has run
+        s.advance(1_500)
+        s.stored(s.expect("OffsetFetch"), {0: what})
+    assert s.count("ListOffsets") == 0, "never taken for nothing committed"
+    with pytest.raises((BrokerError, ProtocolError)):
+        s.engine.raise_fault()
+    s.advance(1_500)
+    s.stored(s.expect("OffsetFetch"), {0: 37})
+    assert s.position(0) == 37
+
+
 def test_duplicates_strangers_and_gaps_in_an_answer() -> None:
     s = Script(2)
     s.assign(0, 1)
