@@ -135,7 +135,7 @@ def _aiokafka(job: Job, settings: dict[str, Any], at_once: int | None) -> Readin
         try:
             read = 0
             partitions = [TopicPartition(job.topic, partition) for partition in range(job.partitions)]
-            await consumer._client.force_metadata_update()
+            await consumer.topics()  # loads the metadata of all of them
             clock = Clock()
             consumer.assign(partitions)
             while read < job.records:

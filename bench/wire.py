@@ -15,10 +15,11 @@ import struct
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
+from typing import Self
 
 from bench.readers import Clock, Reading
 
-__all__: list[str] = []
+__all__ = ["Wire", "measure"]
 
 FETCH, VERSION = 1, 11  # the last version without tagged fields
 IN_FLIGHT = 3
@@ -36,16 +37,25 @@ class Wire:
         # An answer is as long as asked for, but for its own header and a first batch larger than that.
         self._buffer = memoryview(bytearray(fetch_bytes + (4 << 20)))
 
-    def learn(self, records: int) -> list[int]:
-        """The offsets to ask for, one after the other, until `records` records are read; the last is where that ends."""
-        offsets = [0]
-        while offsets[-1] < records:
-            self._ask(offsets[-1])
-            end = _end(self._receive(), offsets[-1], len(self._topic))
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sock.close()
+
+    def learn(self, records: int) -> tuple[list[int], int, int]:
+        """The offsets to ask for, one after the other, until `records` records are read; where that ends; the answers' bytes."""
+        offsets: list[int] = []
+        end = total = 0
+        while end < records:
+            offsets.append(end)
+            self._ask(end)
+            answer = self._receive()
+            total += len(answer)
+            end = _end(answer, end, len(self._topic))
             if end == offsets[-1]:
                 raise RuntimeError(f"the topic ends at {end}, before {records}")
-            offsets.append(end)
-        return offsets
+        return offsets, end, total
 
     def read(self, offsets: Iterable[int]) -> int:
         """Fetch at each of the offsets and drop the answers; returns their bytes."""
@@ -100,13 +110,17 @@ def _end(answer: memoryview, offset: int, topic_length: int) -> int:
     return offset
 
 
-def _measure(bootstrap: str, topic: str, records: int, fetch_bytes: int) -> Reading:
-    wire = Wire(bootstrap, topic, fetch_bytes)
-    *offsets, end = wire.learn(records)
-    clock = Clock()
-    wire.read(offsets)
-    return clock.stop(end)
+def measure(bootstrap: str, topic: str, records: int, fetch_bytes: int) -> Reading:
+    """One reading. Raises RuntimeError if the topic is too short, or the broker's answers are not the same twice."""
+    with Wire(bootstrap, topic, fetch_bytes) as wire:
+        offsets, end, expected = wire.learn(records)
+        clock = Clock()
+        total = wire.read(offsets)
+        reading = clock.stop(end)
+    if total != expected:
+        raise RuntimeError(f"the same fetches brought {expected} bytes first and {total} bytes then")
+    return reading
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(_measure(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))))
+    print(json.dumps(asdict(measure(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))))
