@@ -319,7 +319,7 @@ def test_cancelling_at_random_moments_loses_and_repeats_nothing(form: str, how: 
         cancelled = 0
         async with consumer_of(broker, P0, max_partition_fetch_bytes=300) as consumer:
             deadline = time.monotonic() + 120
-            while len(got) < count and time.monotonic() < deadline:
+            while await consumer.position(P0) < count and time.monotonic() < deadline:
                 seconds = draw.choice((0, draw.uniform(0, 0.001), draw.uniform(0, 0.01)))
                 if how == "cancel":
                     task = asyncio.create_task(FORMS[form](consumer))
@@ -378,7 +378,7 @@ def test_cancelling_an_iteration_loses_and_repeats_nothing(form: str) -> None:
         cancelled = 0
         async with consumer_of(broker, P0, max_partition_fetch_bytes=300, max_poll_records=11) as consumer:
             deadline = time.monotonic() + 120
-            while len(got) < count and time.monotonic() < deadline:
+            while await consumer.position(P0) < count and time.monotonic() < deadline:
                 task = asyncio.create_task(one_by_one(consumer, got))
                 await asyncio.sleep(draw.uniform(0, 0.02))
                 task.cancel()
