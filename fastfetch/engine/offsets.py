@@ -125,7 +125,7 @@ class OffsetLookups:
         return {lookup.tp.topic for lookup in self._lookups if lookup.is_wanted}
 
     def pump(self, now_ms: int) -> None:
-        self._start_resets()
+        self._start_resets(now_ms)
         if not self._lookups:
             return
         self._lookups = [lookup for lookup in self._lookups if lookup.is_wanted]
@@ -151,7 +151,7 @@ class OffsetLookups:
         for node_id, lookups in by_node.items():
             self._send(node_id, lookups, now_ms)
 
-    def _start_resets(self) -> None:
+    def _start_resets(self, now_ms: int) -> None:
         """A look-up for every partition that waits for a reset and has none; "none" is the policy that looks nothing up."""
         for state in self._subscription.unsettled:
             if state.phase is not Phase.AWAITING_RESET or state.error is not None:
@@ -174,6 +174,8 @@ class OffsetLookups:
                 else:
                     to = EARLIEST if policy == "earliest" else LATEST
             lookup = self._resets[state] = Lookup(state.tp, to, None, state)
+            if state.resets > 1:  # where the last one led to was out of range too
+                lookup.retry_at_ms = now_ms + self._backoff.delay_ms(state.resets - 1)
             self._lookups.append(lookup)
         if len(self._resets) > 2 * len(self._subscription.unsettled) + 16:
             self._resets = {state: lookup for state, lookup in self._resets.items() if lookup.is_wanted}

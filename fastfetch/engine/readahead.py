@@ -95,6 +95,7 @@ class ReadAhead:
         """Append what was decoded. The caller has checked ticket and offset."""
         size = sum(block.nbytes for block in chunk.blocks)
         state.chunks.append(chunk)
+        state.resets = 0
         state.buffered_bytes += size
         self.bytes += size
         if not state.paused:

@@ -63,7 +63,8 @@ class PartitionState:
     __slots__ = (
         "attempts", "buffered_bytes", "checked_epoch", "chunks", "drops", "error", "error_is_sticky", "fetch_offset",
         "high_watermark", "is_out_of_range", "last_stable_offset", "leader_epoch", "log_start_offset", "max_bytes", "paused",
-        "phase", "placements", "position", "refetched_at", "reset_to", "retry_at_ms", "stale_version", "stop", "ticket", "tp",
+        "phase", "placements", "position", "refetched_at", "reset_to", "resets", "retry_at_ms", "stale_version", "stop",
+        "ticket", "tp",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition) -> None:
@@ -75,6 +76,7 @@ class PartitionState:
         self.checked_epoch = -1  # of the leader under whom the position was last known to be in the log
         self.placements = 0  # how often a seek or a reset put the position elsewhere
         self.reset_to: int | None = None  # EARLIEST, LATEST; None: by policy
+        self.resets = 0  # by policy and in a row, without a record in between
         self.paused = False
         # --- reading ahead; written by the fetcher and by hand-outs
         self.stop = NO_STOP  # nothing is asked for from this offset on; only what came with the records before it is there
@@ -157,6 +159,7 @@ class PartitionState:
         self.placements += 1
         self.phase = Phase.AWAITING_RESET
         self.reset_to = reset_to
+        self.resets = self.resets + 1 if reset_to is None else 0
         self.position = None
         self.leader_epoch = None
         self.fetch_offset = -1
@@ -293,6 +296,7 @@ class SubscriptionState:
     def seek(self, state: PartitionState, offset: int, leader_epoch: int | None = None) -> None:
         """The caller wants `offset` next; with an epoch, provided the log still holds the record of that epoch before it."""
         self._drop_buffer(state)
+        state.resets = 0
         self._place(state, offset, leader_epoch, None)
 
     def request_reset(self, state: PartitionState, reset_to: int | None) -> None:

@@ -11,7 +11,7 @@ from fastfetch.engine.client import Engine
 from fastfetch.engine.subscription import EARLIEST, LATEST
 from fastfetch.errors import BrokerError, ProtocolError, TopicAuthorizationError, UnknownTopicError, UsageError
 from fastfetch.types import OffsetAndTimestamp, TopicPartition
-from tests.engine.script import Asked, Script
+from tests.engine.script import Asked, Script, batch
 
 P0 = TopicPartition("t", 0)
 P1 = TopicPartition("t", 1)
@@ -174,6 +174,27 @@ def test_errors_that_stay_are_told_once_a_try_and_tried_with_backoff(
     s.found(s.expect("ListOffsets"), {0: (code, offset)})
     with pytest.raises(error, match=message):
         question.result()
+
+
+def test_a_reset_that_leads_out_of_range_again_is_no_busy_loop() -> None:
+    """Whatever makes ListOffsets and Fetch of a broker disagree."""
+    s = Script()
+    s.started(at=10)
+    s.fetched(s.expect("Fetch"), {0: 1})
+    s.found(s.expect("ListOffsets"), {0: 40})  # the first time at once
+    for _ in range(10):
+        s.fetched(s.expect("Fetch"), {0: 1})
+        s.none("ListOffsets")  # not before the back-off has run
+        s.advance(1_500)
+        s.found(s.expect("ListOffsets"), {0: 40})
+    s.fetched(s.expect("Fetch"), {0: batch(40)})
+    assert len(s.take()) == 10
+    s.fetched(s.expect("Fetch"), {0: 1})
+    s.found(s.expect("ListOffsets"), {0: 60})  # this is another story
+    s.fetched(s.expect("Fetch"), {0: 1})
+    s.engine.seek(P0, 5)
+    s.fetched(s.expect("Fetch"), {0: 1})
+    s.expect("ListOffsets")
 
 
 @pytest.mark.parametrize("what", [(29, -1), (9999, -1), (0, -2)])

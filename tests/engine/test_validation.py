@@ -160,12 +160,13 @@ def test_a_seek_during_the_check_beats_its_answer(answer: tuple[int, int]) -> No
     assert offset(s.expect("Fetch", node=2)) == 300
 
 
-def test_a_seek_with_an_epoch_during_the_check_is_checked_anew() -> None:
+@pytest.mark.parametrize("end", [50, 70])
+def test_a_seek_with_an_epoch_during_the_check_is_checked_anew(end: int) -> None:
     s = at_100()
     new_leader(s)
     asked = s.expect(API)
     s.engine.seek(P0, 60, 4)
-    s.answer(asked, epoch_ends(asked, {0: (5, 50)}))
+    s.answer(asked, epoch_ends(asked, {0: (5, end)}))
     assert s.position() == 60
     again = s.expect(API)
     assert again.partitions()[P0]["leader_epoch"] == 4
