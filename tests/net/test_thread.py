@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import socket
 import threading
 import time
@@ -12,7 +14,7 @@ import pytest
 from fastfetch import Consumer, TopicPartition
 from fastfetch.errors import ConnectionFailedError
 from fastfetch.testing import Broker, encode_batch
-from fastfetch.testing.faults import cut, delay, reset, slices, swap
+from fastfetch.testing.faults import Action, Exchange, cut, delay, reset, slices, swap, throttle
 
 TP = TopicPartition("t", 0)
 
@@ -53,6 +55,51 @@ def test_a_connection_cut_inside_an_answer(broker: Broker, at: int) -> None:
     broker.on("Fetch", cut(at))
     with consumer_of(broker) as consumer:
         assert read(consumer, 50) == list(range(50))
+
+
+def test_a_cut_after_any_byte(broker: Broker) -> None:
+    """Every second answer is cut, each a little later than the one before; FASTFETCH_SOAK_SECONDS: at every byte."""
+    step = 1 if "FASTFETCH_SOAK_SECONDS" in os.environ else 67
+    cuts = list(range(0, 4096, step))
+    broker.create_topic("endless")
+    broker.generate("endless", 0, encode_batch([bytes(300)] * 12), 20_000)
+    turn = itertools.count()
+
+    def cut_some(exchange: Exchange) -> None:
+        n = next(turn)
+        if n % 2 and n // 2 < len(cuts):
+            exchange.send = [b"".join(exchange.send)[: cuts[n // 2]]]
+            exchange.ending = "close"
+
+    broker.on("Fetch", Action("send", cut_some), times=None)
+    settings = {"max_partition_fetch_bytes": 4096, "fetch_max_bytes": 4096, "reconnect_backoff_ms": 1}
+    with Consumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", **settings) as consumer:
+        consumer.assign([TopicPartition("endless", 0)])
+        expected = 0
+        deadline = time.monotonic() + 240
+        while len(broker.requests("Fetch")) < 2 * len(cuts) + 4:
+            assert time.monotonic() < deadline
+            for block in consumer.poll_blocks(timeout_ms=1_000):
+                assert block.offsets.tolist() == list(range(expected, block.next_offset))
+                expected = block.next_offset
+        metrics = consumer.metrics()
+    assert expected > 12 * len(cuts)
+    assert metrics["connections_lost"] >= len(cuts)
+
+
+@pytest.mark.parametrize("told_ms", [3_000, 2**31 - 1])
+def test_a_throttled_consumer_is_silent_and_its_polls_are_on_time(broker: Broker, told_ms: int) -> None:
+    broker.on("Fetch", throttle(told_ms))
+    with consumer_of(broker, max_partition_fetch_bytes=100) as consumer:
+        assert read(consumer, 10)[0] == 0
+        asked, cpu, begun = len(broker.requests("Fetch")), time.process_time(), time.monotonic()
+        while time.monotonic() - begun < 1:
+            late = time.monotonic()
+            consumer.poll(timeout_ms=100)
+            assert time.monotonic() - late < 0.1 + 0.25
+        assert len(broker.requests("Fetch")) == asked
+        assert time.process_time() - cpu < 0.5, "a busy loop"
+        assert consumer.metrics()["throttle_ms"] == min(told_ms, 300_000)
 
 
 @pytest.mark.parametrize("api", ["ApiVersions", "Metadata", "ListOffsets", "Fetch"])
