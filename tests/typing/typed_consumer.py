@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 import fastfetch
-from fastfetch import Consumer, OffsetAndMetadata, OffsetAndTimestamp, Record, RecordBlock, TopicPartition
+from fastfetch import AsyncConsumer, Consumer, OffsetAndMetadata, OffsetAndTimestamp, Record, RecordBlock, TopicPartition
 from fastfetch.errors import BrokerError, CorruptBatchError, FastFetchError
 
 
@@ -65,6 +65,24 @@ def consuming() -> None:
         assert_type(consumer.beginning_offsets([tp]), dict[TopicPartition, int])
 
 
+async def awaiting() -> None:
+    tp = TopicPartition("orders", 0)
+    async with AsyncConsumer(bootstrap_servers="127.0.0.1:9092", group_id="g", on_stats=print) as consumer:
+        consumer.assign([tp])
+        consumer.seek(tp, 17)
+        assert_type(await consumer.position(tp), int)
+        assert_type(await consumer.poll(timeout_ms=100), dict[TopicPartition, list[Record]])
+        assert_type(await consumer.poll_blocks(timeout_ms=100, max_records=10), list[RecordBlock])
+        async for block in consumer.blocks():
+            assert_type(block, RecordBlock)
+        async for record in consumer:
+            assert_type(record, Record)
+        assert_type(await consumer.committed([tp]), dict[TopicPartition, OffsetAndMetadata | None])
+        assert_type(await consumer.end_offsets([tp]), dict[TopicPartition, int])
+        assert_type(consumer.assignment(), set[TopicPartition])
+        await consumer.commit({tp: 18})
+
+
 def errors(error: FastFetchError) -> str:
     if isinstance(error, CorruptBatchError):
         assert_type(error.next_offset, int | None)
@@ -80,6 +98,12 @@ def values(found: OffsetAndTimestamp, tp: TopicPartition) -> None:
     topic, partition = tp
     assert_type(topic, str)
     assert_type(partition, int)
+
+
+async def refused_too(consumer: AsyncConsumer) -> None:
+    (await consumer.poll()).offsets  # error: a dict
+    consumer.poll().items()  # error: not awaited
+    await consumer.seek(TopicPartition("orders", 0), 17)  # error: plain
 
 
 def refused(block: RecordBlock, consumer: Consumer) -> None:
