@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -190,6 +191,7 @@ def test_a_name_without_an_address_is_said_and_blocks_nobody(monkeypatch: pytest
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
+        (b"\0\0\x12\x04\0\0\0\0\0" + bytes(18), "HTTP"),  # HTTP/2, and the connection stays open
         (b"\x7f\xff\xff\xff", "2147483647 bytes"),
     ],
 )
@@ -220,3 +222,12 @@ def test_what_is_no_kafka_broker_is_named(greeting: bytes, says: str) -> None:
         thread.join(5)
         for peer in made:
             peer.close()
+
+
+def test_a_port_that_wants_tls_is_named() -> None:
+    """It hangs up on the first request, with an alert or without a word."""
+    with Broker(tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)) as broker:
+        consumer = Consumer(bootstrap_servers=broker.bootstrap_servers)
+        with consumer, pytest.raises(ConnectionFailedError, match="TLS"):
+            consumer.topics(timeout_ms=700)
+        assert broker.connections_made < 20, "not retried at full speed"
