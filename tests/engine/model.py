@@ -14,7 +14,7 @@ from fastfetch.errors import CorruptBatchError, FastFetchError, UsageError
 from fastfetch.types import TopicPartition
 from tests.engine.model_broker import NONE, TOPIC
 from tests.engine.model_log import Batch, Log
-from tests.engine.model_wires import NODES, PARTITIONS, Expected, Wires
+from tests.engine.model_wires import NODES, PARTITIONS, Expected, Wires, is_farewell
 
 # Errors whose cause is a state of the log, not a code somebody sent: out of range, a batch too large, truncation, no offset.
 EXPLAIN_THEMSELVES = frozenset({1, 10, 3, 100, -1, 74, 35})
@@ -58,15 +58,19 @@ class World(Wires):
         elif kind == 15 and how % 4 == 0 and log.batches and not log.batches[-1].is_bad and log.batches[-1].offsets:
             log.damage(log.batches[-1])
 
-    def elect(self, p: int, node: int, cut: int) -> None:
-        """Another leader for a partition, perhaps an unclean one; or, with node 0, none for now."""
+    def elect(self, p: int, node: int, cut: int, then: int) -> None:
+        """Another leader for a partition, or with node 0 none for now. An unclean one lacks `cut` offsets before the reader, and
+        gets `then` other batches."""
         if p >= len(self.cluster.logs):
             return
-        log = self.cluster.logs[p]
         if node == 0:
             self.cluster.leaders[p] = -1
             return
-        self.cluster.elect(p, node, log.end - cut if cut else None)
+        expected, log = self.expected.get(p), self.cluster.logs[p]
+        at = log.end if expected is None or expected.position is None else min(log.end, expected.position)
+        self.cluster.elect(p, node, at - cut if cut else None)
+        for turn in range(then):
+            self.produce(p, turn + 16 * then)
 
     def retain(self, p: int, share: int) -> None:
         if p < len(self.cluster.logs):
@@ -125,12 +129,15 @@ class World(Wires):
             _refuses(lambda: self.engine.seek(TopicPartition(TOPIC, p), where))
             return
         log = self.cluster.logs[p] if p < len(self.cluster.logs) else Log()
-        offset = max(0, log.start - 2) + where % (log.end - log.start + 4)
-        epoch = None
-        if with_epoch:
-            epoch = next((b.epoch for b in reversed(log.batches) if b.last < offset), None)
         expected = self.expected[p]
+        offset, epoch = max(0, log.start - 2) + where % (log.end - log.start + 4), None
+        written = [batch for batches in log.written.values() for batch in batches]
+        if with_epoch and written:  # as it was kept from an earlier reading; the log may have been cut since
+            batch = written[-1 - where % min(len(written), 9)]
+            offset, epoch = batch.last + 1, batch.epoch
+            self.marks[p, offset, epoch] = (log.incarnation, epoch, offset)
         self._settle(expected, offset, None)
+        self._recall(p, expected, offset, -1 if epoch is None else epoch)
         self.engine.seek(TopicPartition(TOPIC, p), offset, epoch)
         self.run()
 
@@ -154,8 +161,9 @@ class World(Wires):
         (self.engine.pause if expected.paused else self.engine.resume)([TopicPartition(TOPIC, p)])
         self.run()
 
-    def poll(self, limit: int | None, blocks: int | None, undo: bool) -> None:
-        before = {p: (e.position, e.incarnation, e.epoch, e.epoch_at) for p, e in self.expected.items()}
+    def poll(self, limit: int | None, blocks: int | None, undo: bool, meanwhile: int = 0) -> None:
+        """Take what is there; or, an interrupt, give it back, `meanwhile` events later."""
+        before = {p: (e.turn, e.position, e.incarnation, e.epoch, e.epoch_at) for p, e in self.expected.items()}
         out = self.engine.take(limit, blocks)
         assert limit is None or sum(map(len, out.blocks)) <= limit
         assert blocks is None or len(out.blocks) <= blocks
@@ -164,11 +172,15 @@ class World(Wires):
             self._deliver(block.partition, block.offsets.tolist(), block.values(), block.next_offset)
         self._pass_gaps()
         if undo:
+            for turn in range(meanwhile):
+                self.run()
+                _ = self.arrive(turn) or self.decode()
             self.engine.readahead.undo(out)
             self.delivered = had
-            for p, (position, incarnation, epoch, at) in before.items():
+            for p, (turn, *where) in before.items():
                 e = self.expected[p]
-                e.position, e.incarnation, e.epoch, e.epoch_at = position, incarnation, epoch, at
+                if e.turn == turn:  # else the broker's answer has moved it
+                    e.position, e.incarnation, e.epoch, e.epoch_at = where
         elif not out.progressed:
             self._hear_fault()
         self.run()
@@ -221,13 +233,19 @@ class World(Wires):
             return
         offsets = self.engine.subscription.positions()
         for tp, what in offsets.items():
-            assert what.offset == self.expected[tp.partition].position, "a commit of something else than the position"
+            expected = self.expected[tp.partition]
+            assert what.offset == expected.position, "a commit of something else than the position"
+            if expected.incarnation is not None and expected.epoch >= 0 and what.leader_epoch is not None:
+                mark = (expected.incarnation, expected.epoch, expected.epoch_at)
+                self.marks[tp.partition, what.offset, what.leader_epoch] = mark
         self.engine.commit(offsets, self.now + 5_000, is_async=True)
         self.run()
 
     def _hear_fault(self) -> None:
         try:
             self.engine.raise_fault()
+        except MemoryError:
+            assert MemoryError in self.explained
         except CorruptBatchError:
             assert CorruptBatchError in self.explained, "no batch was bad"
         except FastFetchError as error:
@@ -320,10 +338,9 @@ class World(Wires):
             if state.phase is Phase.FETCHING:
                 assert state.position is not None
         assert engine.readahead.bytes == sum(state.buffered_bytes for state in states)
-        fetcher = engine.fetcher
-        assert fetcher.used_bytes == engine.readahead.bytes + engine.intake.reserved_bytes + fetcher._reserved
-        assert fetcher._reserved == sum(flight.reserved for flight in fetcher._flights.values())
-        assert engine.intake.reserved_bytes == sum(job.reserved_bytes for job in self.jobs)
+        under_way = sum(flight.reserved for flight in engine.fetcher._flights.values())
+        decoding = sum(job.reserved_bytes for job in self.jobs)
+        assert engine.fetcher.used_bytes == engine.readahead.bytes + decoding + under_way, "the budget lost count"
         for tp, what in engine.commits.committed.items():
             assert what.offset >= 0, tp
 
@@ -409,6 +426,18 @@ class World(Wires):
         assert self.sent.get("ListOffsets", 0) == 0, self.sent
         unknown = any(p >= len(self.cluster.logs) for p in self.expected)
         assert self.sent.get("Metadata", 0) <= (25 if unknown else 3), self.sent
+        self._part()
+
+    def _part(self) -> None:
+        """The client closes: sessions that it holds are ended by it."""
+        kept = [(node, session.id) for node, session in self.engine.fetcher._sessions.items() if session.id]
+        assert all(session in self.cluster.nodes[node].sessions for node, session in kept)
+        self.engine.fetcher.end_sessions(self.now)
+        for action in self.engine.take_actions():
+            self._perform(action)
+        for sent in [sent for line in self.lines.values() for sent in line.asked if is_farewell(sent)]:
+            self.cluster.answer(sent, NONE)
+        assert not any(session in self.cluster.nodes[node].sessions for node, session in kept)
 
 
 def _refuses(call: Callable[[], object]) -> None:

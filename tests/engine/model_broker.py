@@ -6,6 +6,7 @@ a consumer fail the test.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,6 +67,7 @@ class Mischief:
     throttle_ms: int = 0
     hint: bool = True  # errors 6 and 74 name the leader (KIP-951)
     no_session: bool = False
+    stale: bool = False  # metadata as it was some answers ago
 
 
 NONE = Mischief()
@@ -88,6 +90,7 @@ class Cluster:
         self.stored: dict[TopicPartition, Body] = {}
         self.coordinator = 1
         self._next_session = 100
+        self._metadata_before: deque[Body] = deque(maxlen=3)
         self.damaged_on_the_way: set[tuple[int, int, int]] = set()  # (incarnation, partition, base)
 
     # --- happenings -----------------------------------------------------------------------------------------------------
@@ -299,7 +302,11 @@ class Cluster:
                 entry["topic_id"] = self.topic_id()
             topics.append(entry)
         brokers = [{"node_id": n.node_id, "host": n.host, "port": 9000 + n.node_id} for n in self.nodes.values()]
-        return {"brokers": brokers, "cluster_id": "c", "controller_id": 1, "topics": topics}
+        body = {"brokers": brokers, "cluster_id": "c", "controller_id": 1, "topics": topics}
+        if mischief.stale and self._metadata_before:
+            return self._metadata_before[0]
+        self._metadata_before.append(body)
+        return body
 
     def _listoffsets(self, asked: Asked, mischief: Mischief) -> Body:
         parts = []

@@ -113,6 +113,8 @@ class Wires:
         # (API, partition, node) -> (ask, until ms): not to be asked again before
         self.refused: dict[tuple[str, int, int], tuple[Ask, int]] = {}
         self.metadata_not_before = 0
+        self.marks: dict[tuple[int, int, int], tuple[int, int, int]] = {}  # (partition, offset, epoch): the record before it
+        self.known_epochs: dict[tuple[bytes | None, int], int] = {}
         self.lost_at: dict[str, int] = {}
         self.explained: set[type[Exception] | int] = set()
 
@@ -187,6 +189,9 @@ class Wires:
 
     def _check_fetch(self, line: Line, sent: Sent) -> None:
         body = sent.body
+        if is_farewell(sent):
+            assert not body["topics"], "a good-bye asks for nothing"
+            return
         fetches = [s for other in self.lines.values() if other.host == line.host for s in other.asked if s.api is tables.FETCH]
         fetches += [
             s for other in self.lines.values() if other.host == line.host for s, _ in other.coming if s.api is tables.FETCH
@@ -305,14 +310,28 @@ class Wires:
         self.handle(FrameArrived(line.conn, frame))
         for expected in self.expected.values():
             expected.may_move.clear()
+        self._check_knowledge()
         self.run()
         return True
 
-    def decode(self) -> bool:
-        """The decoder is done with the oldest records."""
+    def _check_knowledge(self) -> None:
+        """What is known of leaders never goes backwards, in one incarnation of the topic."""
+        topic = self.engine.cluster.topics.get(TOPIC)
+        if topic is not None:
+            now = {(topic.topic_id, p): partition.epoch for p, partition in topic.partitions.items()}
+            assert all(epoch >= self.known_epochs.get(key, -1) for key, epoch in now.items()), "an older leader is believed"
+            self.known_epochs = now
+
+    def decode(self, fails: bool = False) -> bool:
+        """The decoder is done with the oldest records, or had no memory for them."""
         if not self.jobs:
             return False
         job = self.jobs.popleft()
+        if fails:
+            self.explained.add(MemoryError)
+            self.handle(RecordsDecoded(job, None, MemoryError()))
+            self.run()
+            return True
         assert job.records is not None
         tp = job.partition.tp
         result = decode(
@@ -371,7 +390,11 @@ class Wires:
                 self.explained.add(topic["error_code"])
             elif sent.version >= 10:
                 incarnation = int.from_bytes(topic["topic_id"], "big")
-                if self.seen_incarnation not in (0, incarnation):
+                if self.seen_incarnation == 0:  # a client can't know that an offset from elsewhere is of a topic that is gone
+                    for expected in self.expected.values():
+                        if expected.incarnation not in (None, incarnation):
+                            expected.incarnation, expected.epoch = None, -1
+                elif self.seen_incarnation != incarnation:
                     for expected in self.expected.values():
                         self._void(expected)
                         expected.may_move.add(None)
@@ -410,6 +433,7 @@ class Wires:
                     expected.is_committed_read = False
                 else:
                     self._settle(expected, part["committed_offset"], None)
+                    self._recall(p, expected, part["committed_offset"], part["committed_leader_epoch"])
 
     def _before_offsetforleaderepoch(self, sent: Sent, body: Body) -> None:
         for topic in body["topics"]:
@@ -423,6 +447,12 @@ class Wires:
                     end = part["end_offset"]
                     if end < expected.position:
                         expected.may_move.add(None if end < 0 else end)
+
+    def _recall(self, p: int, expected: Expected, offset: int, epoch: int) -> None:
+        """An offset with an epoch stands for the record before it, which must be in the log that is read from there."""
+        mark = self.marks.get((p, offset, epoch))
+        if epoch >= 0 and mark is not None and self.seen_incarnation in (0, mark[0]):  # else it is of a topic that is gone
+            expected.incarnation, expected.epoch, expected.epoch_at = mark
 
     def _settle(self, expected: Expected, offset: int, incarnation: int | None) -> None:
         self._void(expected)
@@ -455,3 +485,8 @@ class Wires:
             self._void(expected)
             expected.position = state.position
             expected.may_move.clear()
+
+
+def is_farewell(sent: Asked) -> bool:
+    """The request that ends a session."""
+    return sent.api is tables.FETCH and sent.version >= 7 and sent.body["session_id"] != 0 and sent.body["session_epoch"] == -1

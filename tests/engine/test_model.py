@@ -36,9 +36,9 @@ class Walk(RuleBasedStateMachine):
     def produce(self, p: int, how: int) -> None:
         self.world.produce(p, how)
 
-    @rule(p=partition, node=st.integers(0, NODES), cut=st.sampled_from([0, 0, 3, 9, 30]))
-    def elect(self, p: int, node: int, cut: int) -> None:
-        self.world.elect(p, node, cut)
+    @rule(p=partition, node=st.integers(0, NODES), cut=st.sampled_from([0, 0, 1, 3, 30]), then=st.integers(0, 3))
+    def elect(self, p: int, node: int, cut: int, then: int) -> None:
+        self.world.elect(p, node, cut, then)
 
     @rule(p=partition, share=st.integers(1, 4))
     def retain(self, p: int, share: int) -> None:
@@ -84,9 +84,9 @@ class Walk(RuleBasedStateMachine):
     def arrive(self, which: int) -> None:
         self.world.arrive(which)
 
-    @rule()
-    def decode(self) -> None:
-        self.world.decode()
+    @rule(fails=st.booleans())
+    def decode(self, fails: bool) -> None:
+        self.world.decode(fails)
 
     @rule()
     def work(self) -> None:
@@ -112,9 +112,14 @@ class Walk(RuleBasedStateMachine):
     def pause(self, p: int) -> None:
         self.world.pause(p)
 
-    @rule(limit=st.none() | st.integers(1, 20), blocks=st.none() | st.integers(1, 4), undo=st.booleans())
-    def poll(self, limit: int | None, blocks: int | None, undo: bool) -> None:
-        self.world.poll(limit, blocks, undo)
+    @rule(
+        limit=st.none() | st.integers(1, 20),
+        blocks=st.none() | st.integers(1, 4),
+        undo=st.booleans(),
+        meanwhile=st.integers(0, 4),
+    )
+    def poll(self, limit: int | None, blocks: int | None, undo: bool, meanwhile: int) -> None:
+        self.world.poll(limit, blocks, undo, meanwhile)
 
     @rule(count=st.integers(0, 10), limit=st.integers(1, 10))
     def iterate(self, count: int, limit: int) -> None:
@@ -152,10 +157,11 @@ def mischief(draw: random.Random) -> Mischief:
         top=draw.choice([70, 71, 106, -1]) if draw.random() < 0.1 else 0,
         damage=draw.random() < 0.1,
         half=draw.random() < 0.05,
-        leave_out=draw.random() < 0.1,
+        leave_out=draw.random() < 0.25,
         throttle_ms=draw.choice([5, 300, 2_000]) if draw.random() < 0.1 else 0,
         hint=draw.random() < 0.5,
         no_session=draw.random() < 0.1,
+        stale=draw.random() < 0.2,
     )
 
 
@@ -173,8 +179,10 @@ def steps_of(world: World, draw: random.Random) -> list[tuple[float, Callable[[]
         (5, lambda: world.process(draw.randrange(64), mischief(draw))),
         (30, lambda: world.arrive(draw.randrange(64))),
         (20, world.decode),
+        (0.3, lambda: world.decode(True)),
         (8, lambda: world.connect(draw.randrange(8), draw.random() < 0.1)),
-        (25, lambda: world.poll(draw.choice([None, 1, 3, 8, 20]), draw.choice([None, None, 1, 2]), draw.random() < 0.2)),
+        (20, lambda: world.poll(draw.choice([None, 1, 3, 8, 20]), draw.choice([None, None, 1, 2]), False)),
+        (5, lambda: world.poll(draw.choice([None, 3, 8]), draw.choice([None, 2]), True, draw.choice([0, 0, 1, 4]))),
         (5, lambda: world.iterate(draw.randrange(8), draw.randint(1, 8))),
         (6, lambda: world.wait(draw.choice([1, 20, 100, 100, 600]))),
         (0.3, lambda: world.wait(31_000)),
@@ -185,7 +193,7 @@ def steps_of(world: World, draw: random.Random) -> list[tuple[float, Callable[[]
         (1, lambda: world.assign(draw.choice([0b111, 0b111, 0b111, draw.randrange(32)]))),
         (1, lambda: world.skip(some())),
         (1, world.commit),
-        (0.7, lambda: world.elect(some(), draw.randint(0, NODES), draw.choice([0, 0, 0, 3, 9, 30]))),
+        (1.5, lambda: world.elect(some(), draw.randint(0, NODES), draw.choice([0, 0, 0, 1, 3, 9, 30]), draw.randrange(4))),
         (0.4, lambda: world.retain(some(), draw.randint(1, 4))),
         (0.1, world.recreate),
         (0.05, world.add_partition),
