@@ -104,7 +104,12 @@ class BaseConsumer(ConsumerCore[W]):
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Deliver `offset` next. It is not looked up: one that doesn't exist is dealt with by auto_offset_reset when it is
-        fetched."""
+        fetched.
+
+        An OffsetAndMetadata with a leader epoch is checked first: does the log still hold the record of that epoch before it
+        (KIP-320)? If not, the position is put where the log was cut, or poll() raises LogTruncationError if auto_offset_reset is
+        "none".
+        """
         [tp] = as_partitions(partition, "seek")
         where = as_offset(tp, offset, "seek")
         with Call(self, "seek"), self._client.lock:

@@ -117,6 +117,10 @@ class Cluster:
         self.version += 1
         return True
 
+    def is_another(self, cluster_id: str | None) -> bool:
+        """Does this belong to another cluster than the one that is read?"""
+        return None not in (self.cluster_id, cluster_id) and cluster_id != self.cluster_id
+
     def count_anew(self, topic: str) -> None:
         """An error was told: another one takes as many answers again."""
         self.strangers = min(self.strangers, 1)
@@ -302,7 +306,7 @@ class MetadataUpdates:
             log.warning("metadata was answered with %s (code %d)", error_name(body["error_code"]), body["error_code"])
             self._next_ms = now_ms + self._backoff.delay_ms(self._attempts)
             return
-        if cluster.cluster_id is not None and body["cluster_id"] not in (None, cluster.cluster_id):
+        if cluster.is_another(body["cluster_id"]):
             self._go_back(channel, body["cluster_id"], now_ms)
             return
         cluster.strangers = 0
@@ -375,7 +379,7 @@ class MetadataUpdates:
 
     def _listed(self, body: Any, now_ms: int) -> None:
         self._listing_in_flight = False
-        if body["error_code"] != 0:
+        if body["error_code"] != 0 or self._cluster.is_another(body["cluster_id"]):
             self._listing_next_ms = now_ms + self._config.retry_backoff_ms
             return
         found = {

@@ -342,9 +342,13 @@ def test_metadata_of_another_cluster_are_ignored(caplog: pytest.LogCaptureFixtur
     assert s.engine.cluster.strangers > 0
     assert s.engine.cluster.leader(P0).epoch == 5  # type: ignore[union-attr]
     assert set(s.opened.values()) <= {"boot"}, "no address of the cluster that is not what it was is believed"
+    listing = s.engine.list_topics()
+    s.advance(200)
+    assert not listing.done
     s.cluster_id = "c"
     s.leaders["t", 0] = (1, 6)
     s.advance(3_000)
+    assert set(listing.result()) == {"t"}
     assert "belongs to cluster 'other', not to 'c'" in caplog.text
     assert s.expect("Fetch").partitions()[P0]["current_leader_epoch"] == 6
     assert s.position() == 10
