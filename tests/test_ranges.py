@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -131,6 +132,8 @@ def test_a_plan_is_all_there_is_now(broker: Broker) -> None:
         ({0: 7}, {P0: Timestamp(T0 + 9000)}, (7, 9)),
         ({1: 7}, {1: 9}, (0, 100)),
         ({0: None}, None, (0, 100)),
+        ({0: 100}, None, (100, 100)),
+        (np.int64(3), {np.int64(0): np.int64(5)}, (3, 5)),
     ],
     ids=str,
 )
@@ -168,6 +171,8 @@ def test_a_time_is_the_same_in_every_zone_and_no_record_before_it_is_read(broker
         ({"end": {TopicPartition("payments", 0): 10}}, "payments"),
         ({"start": {1: 10}, "partitions": [0]}, "names 1"),
         ({"partitions": [0, 3]}, "no 3"),
+        ({"partitions": "0"}, "no '0'"),
+        ({"partitions": 1.5}, "no 1.5"),
         ({"max_records": 0}, "max_records"),
         ({"target_bytes": 0}, "target_bytes"),
         ({"target_bytes": 1.5}, "target_bytes"),
@@ -191,6 +196,14 @@ def test_records_that_are_gone_are_not_planned_in_silence(broker: Broker) -> Non
     assert spans(planned(broker, start={0: "earliest", 1: 29}, partitions=[0, 1])) == [(0, 30, 100), (1, 29, 100)]
     assert spans(planned(broker, start=Timestamp(T0), partitions=0)) == [(0, 30, 100)]
     assert spans(planned(broker, end=20, partitions=0)) == [(0, 20, 20)]
+
+
+def test_a_partition_that_lost_what_was_read_of_it_is_not_planned_in_silence(broker: Broker) -> None:
+    done = {each.tp: each.end for each in planned(broker)}
+    broker.truncate("orders", 1, 60)
+    with pytest.raises(OffsetOutOfRangeError, match="orders-1 ends at 60, and was to be read from 100 on"):
+        planned(broker, start=done)
+    assert spans(planned(broker, start=70)) == [(0, 70, 100), (1, 60, 60), (2, 0, 0)]  # said of all, true of some
 
 
 def test_several_topics(broker: Broker) -> None:
@@ -690,6 +703,20 @@ def test_a_leader_that_moves(broker: Broker) -> None:
     assert found == [*range(100)]
 
 
+def test_a_leader_that_dies() -> None:
+    with Broker(nodes=3) as broker:
+        broker.create_topic("log", replication=3)
+        for _ in range(20):
+            broker.append("log", 0, encode_batch([b"a"] * 10))
+        [whole] = planned(broker, "log")
+        found: list[int] = []
+        for block in read(whole, max_partition_fetch_bytes=100, max_buffered_bytes=1000, timeout_ms=20_000):
+            if not found:
+                broker.kill_node(broker.leader("log", 0)[0], elect=True)
+            found += block.offsets.tolist()
+        assert found == [*range(200)]
+
+
 def test_a_broker_that_says_nothing(broker: Broker) -> None:
     [whole] = planned(broker, partitions=1)
     broker.on("Fetch", drop(), nth=3, times=None)
@@ -765,6 +792,10 @@ def test_a_range_is_a_value(broker: Broker) -> None:
         one.end = 3  # type: ignore[misc]
     with pytest.raises(UsageError, match="from 5 to 4"):
         dataclasses.replace(one, start=5, end=4)
+    with pytest.raises(UsageError, match="whole number"):
+        dataclasses.replace(one, start=1.5)
+    assert json.dumps(dataclasses.asdict(one.rest(np.int64(7))))
+    assert (bool(one), bool(one.rest(50)), len(one.rest(7))) == (True, False, 43)
 
 
 def test_settings_stay_where_they_were_given(broker: Broker) -> None:

@@ -63,6 +63,10 @@ class Bounds:
             raise OffsetOutOfRangeError(
                 f"{tp} starts at {begin}: offsets from {bound.offset} on are gone; start='earliest' takes what is left", code=1
             )
+        if self._what == "start" and bound.offset > end and bound is not self._rest:
+            raise OffsetOutOfRangeError(
+                f"{tp} ends at {end}, and was to be read from {bound.offset} on: it has lost records", code=1
+            )
         return min(bound.offset, end)
 
     def _bound(self, given: Any, now: datetime) -> Bound:

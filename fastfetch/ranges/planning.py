@@ -53,12 +53,12 @@ def plan(
     timeout_ms      for the whole plan; default: the setting default_api_timeout_ms
     settings        how to connect, as for Consumer
 
-    Ends are fixed here: none is beyond what a partition holds now, and a start beyond that becomes the end. Each partition gets
-    at least one range, if an empty one: `{r.tp: r.end for r in ranges}` is where the next plan starts. They come by topic,
-    partition and offset.
+    Ends are fixed here, and none is beyond what a partition holds now. Each partition gets at least one range, if an empty one:
+    `{r.tp: r.end for r in ranges}` is where the next plan starts. They come by topic, partition and offset.
 
     Raises UsageError for what cannot be meant; OffsetOutOfRangeError if records from an offset given as `start` are gone already
-    (start="earliest" takes what is left); UnknownTopicError, TimeoutError, ConnectionFailedError.
+    (start="earliest" takes what is left), or if a partition never got to the one that a mapping gives for it; UnknownTopicError,
+    TimeoutError, ConnectionFailedError.
     """
     names = [topic] if isinstance(topic, str) else list(dict.fromkeys(topic))
     now = datetime.now(UTC)
@@ -93,10 +93,10 @@ def plan(
 def _chosen(topic: str, known: set[int], partitions: Iterable[int] | int | None) -> set[int]:
     if partitions is None:
         return known
-    wanted = {partitions} if isinstance(partitions, int) else set(partitions)
+    wanted = set(partitions) if isinstance(partitions, Iterable) else {partitions}
     if unknown := wanted - known:
-        raise UsageError(f"plan: topic {topic!r} has {len(known)} partitions, numbered from 0, and no {min(unknown)}")
-    return wanted
+        raise UsageError(f"plan: topic {topic!r} has {len(known)} partitions, numbered from 0, and no {unknown.pop()!r}")
+    return {p for p in known if p in wanted}
 
 
 def _cut_by_bytes(config: dict[str, Any], ranges: list[OffsetRange], target: int, questions: Questions) -> list[OffsetRange]:

@@ -70,7 +70,7 @@ def _read(spans: list[OffsetRange], config: dict[str, Any], timeout_ms: int) -> 
                 blocks = reader.poll(timeout_ms)
             except NoOffsetForPartitionError as error:
                 # A position was given; it is void only where the topic was deleted and created again.
-                raise _another_topic(next(iter(todo))) from error
+                raise _another_topic(next(tp for tp in todo if reader.position(tp) < 0)) from error
             for block in blocks:
                 end = todo[TopicPartition(block.topic, block.partition)][-1].end
                 if block.next_offset > end:

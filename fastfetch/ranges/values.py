@@ -30,7 +30,7 @@ class OffsetRange:
                         read for it. None where brokers give no ids
     leader_epoch        of the partition's leader when the end was fixed, None if not known
 
-    `len(r)` is the number of offsets, which is the most records there can be.
+    `len(r)` is the number of offsets, which is the most records there can be; a range without any is false.
     """
 
     bootstrap_servers: str
@@ -43,7 +43,12 @@ class OffsetRange:
     leader_epoch: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.start <= self.end:
+        for name in ("partition", "start", "end"):  # numbers out of columns are not JSON
+            value = as_integer(getattr(self, name), 2**63)
+            if value is None:
+                raise UsageError(f"{name} of a range must be a whole number from 0; got {getattr(self, name)!r}")
+            object.__setattr__(self, name, value)
+        if self.start > self.end:
             raise UsageError(f"a range goes from an offset up to one that is not below it, not from {self.start} to {self.end}")
         if self.isolation not in ("read_uncommitted", "read_committed"):
             raise UsageError(f"isolation is 'read_uncommitted' or 'read_committed', not {self.isolation!r}")
