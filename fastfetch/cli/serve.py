@@ -31,6 +31,7 @@ from fastfetch.types import TopicPartition
 __all__ = ["command"]
 
 _SHOWN = 5  # partitions in a line about a request
+_PRODUCE = "api 0"
 _EVERYWHERE = ("0.0.0.0", "::")
 _IS_LONG = 1 << 30  # bytes that take so long that somebody at a terminal wonders
 
@@ -92,10 +93,9 @@ def command(
         if not port:
             raise click.UsageError("--advertise needs a port, unless --listen names one")
         advertise = advertise[0], port
-    log = _RequestLog()
-    observe = log if verbose else lambda request: None
+    log = _RequestLog(verbose)
     try:
-        broker = Broker(host=host, port=port, advertise=advertise, observe=observe)
+        broker = Broker(host=host, port=port, advertise=advertise, observe=log)
     except OSError as error:
         raise FastFetchError(f"can't listen on {host}:{port}: {error.strerror}; choose another place with --listen") from None
     with broker:
@@ -217,12 +217,24 @@ def _announce(broker: Broker, address: str, sources: dict[TopicPartition, Source
 
 
 class _RequestLog:
-    """A line on stderr for each request: when, which connection, who, what, and of which partitions from where."""
+    """A line on stderr for each request, if that is wanted: when, which connection, who, what, which partitions from where.
 
-    def __init__(self) -> None:
+    That somebody wants to write is said in any case, once: the client only sees a connection that closes.
+    """
+
+    def __init__(self, verbose: bool) -> None:
         self.names: dict[bytes, str] = {}  # of topics, by id
+        self._verbose = verbose
+        self._said = False
 
     def __call__(self, request: Logged) -> None:
+        if self._verbose:
+            self._write(request)
+        elif request.api == _PRODUCE and not self._said:
+            self._said = True
+            complain("a client wants to write; nothing can be written here")
+
+    def _write(self, request: Logged) -> None:
         now = datetime.fromtimestamp(time.time()).isoformat(sep=" ", timespec="milliseconds")
         where = self._partitions(request)
         if len(where) > _SHOWN:

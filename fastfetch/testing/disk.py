@@ -23,7 +23,7 @@ from pathlib import Path
 
 import crc32c as _crc32c
 
-from .batches import HEADER_SIZE, Entry
+from .batches import HEADER_SIZE, TRANSACTIONAL, Entry
 from .segments import Segment, max_timestamp
 
 __all__ = ["DiskSegment"]
@@ -32,7 +32,10 @@ _STEP = 64 << 10  # between two entries of the index
 _WINDOW = 1 << 20
 _HEAD = 96  # of a batch is seen: its header, and a transaction marker whole
 _OLD_SMALLEST = 14  # length of a message of format 0 without key and value
+_SMALLEST = (_OLD_SMALLEST, _OLD_SMALLEST + 8, HEADER_SIZE - 12)  # by format
 _LARGEST = 128 << 20  # more than any sane limit on batches
+_START = struct.Struct(">qi")  # base offset, length
+_FRONT = struct.Struct(">qiibIhiqq")  # the same, epoch, magic, CRC, attributes, last offset delta, base and max timestamp
 
 See = Callable[[Entry, memoryview], None]
 
@@ -61,21 +64,35 @@ class DiskSegment(Segment):
     # --------------------------------------------------------------------------------------------------------------- opening
 
     def index(self, see: See) -> None:
-        """Read all headers; once, before anything else. `see` is called with each batch and its first bytes, in order."""
+        """Read all headers; once, before anything else.
+
+        `see` is called with batches and their first bytes: those of transactions, and the first one of each leader epoch.
+        """
         whole, upto = self.size, self._upto
         if upto is None:
             self.size = self._good_end()
-        end = 0
-        for entry, head in self._walk(0, self.size, self.base_offset):
-            if not end or entry.start - self._positions[-1] >= _STEP:
-                self._open_slot(entry.start, entry.base_offset)
+        end, next_step, last, epoch = 0, 0, self.base_offset - 1, -1
+        for start, end, window, place in self._heads(0, self.size):
+            # The whole of what a large log costs at the start is this loop: it makes no object that nobody looks at.
+            if window[place + 16] == 2:
+                base, _, its_epoch, _, _, attributes, delta, _, latest = _FRONT.unpack_from(window, place)
+                its_last = base + delta
+                if attributes & TRANSACTIONAL or its_epoch != epoch:
+                    epoch = its_epoch
+                    see(Entry(start, end, 2, attributes, base, its_last), window[place : place + _HEAD])
+            else:
+                entry = _entry(start, end, window, place, last + 1)
+                base, its_last, latest = entry.base_offset, entry.last_offset, max_timestamp(entry, window[place:])
+            if start >= next_step:
+                self._open_slot(start, base)
+                next_step = start + _STEP
             # Batches that overlap must not break the order that the look-up relies on.
-            self._lasts[-1] = max(self._lasts[-1], entry.last_offset)
-            self._times[-1] = max(self._times[-1], max_timestamp(entry, head))
-            self.next_offset = max(self.next_offset, entry.last_offset + 1)
-            see(entry, head)
-            end = entry.end
+            if its_last > last:
+                self._lasts[-1] = last = its_last
+            if latest > self._times[-1]:
+                self._times[-1] = latest
         self.size = end
+        self.next_offset = last + 1
         if not self._has_data(end, whole):
             return
         if upto is not None and upto > self.next_offset:
@@ -87,7 +104,7 @@ class DiskSegment(Segment):
             self.remark = f"{self._path}: the last {whole - end} bytes are no whole batch and are not served"
 
     def _first_offset(self) -> int:
-        return next((entry.base_offset for entry, _ in self._walk(0, self.size, 0)), 0)
+        return next((entry.base_offset for entry in self._walk(0, self.size, 0)), 0)
 
     def _open_slot(self, position: int, first: int) -> None:
         self._positions.append(position)
@@ -98,9 +115,12 @@ class DiskSegment(Segment):
     def _good_end(self) -> int:
         """The byte behind the last batch whose CRC is right."""
         good = 0
-        for entry, _ in self._walk(0, self.size, 0):
-            if _crc_is_right(os.pread(self._fd, entry.end - entry.start, entry.start)):
-                good = entry.end
+        for start, end, window, place in self._heads(0, self.size):
+            batch = window[place : place + end - start]
+            if len(batch) < end - start:
+                batch = memoryview(os.pread(self._fd, end - start, start))
+            if _crc_is_right(batch, end - start):
+                good = end
         return good
 
     def _has_data(self, at: int, end: int) -> bool:
@@ -116,21 +136,30 @@ class DiskSegment(Segment):
             at += max(len(chunk), 1)
         return False
 
-    def _walk(self, at: int, end: int, offset: int) -> Iterator[tuple[Entry, memoryview]]:
-        """Each batch from a byte on, with its first bytes. Ends where none stands. `offset` is the first one possible there.
-
-        Positions in the entries count from the file's start.
-        """
+    def _heads(self, at: int, end: int) -> Iterator[tuple[int, int, memoryview, int]]:
+        """(start, end, bytes, place in the bytes) of each batch from a byte on; the bytes have its header. Ends where none is."""
         window, base = memoryview(b""), at
         while at < end:
-            if at + min(_HEAD, end - at) > base + len(window):
-                window, base = memoryview(os.pread(self._fd, min(_WINDOW, end - at), at)), at
-            head = window[at - base : at - base + _HEAD]
-            entry = _entry(head, at, end, offset)
-            if entry is None:
+            place = at - base
+            if place + _HEAD > len(window) and base + len(window) < end:
+                window, base, place = memoryview(os.pread(self._fd, min(_WINDOW, end - at), at)), at, 0
+            if len(window) - place < 12 + _OLD_SMALLEST:
                 return
-            yield entry, head
-            at, offset = entry.end, max(offset, entry.last_offset + 1)
+            offset, length = _START.unpack_from(window, place)
+            magic, stop = window[place + 16], at + 12 + length
+            if not (_SMALLEST[magic] if magic <= 2 else _LARGEST) <= length < _LARGEST or stop > end or offset < 0:
+                return
+            if magic == 2 and window[place + 23] >= 0x80:  # the last offset would lie below the first
+                return
+            yield at, stop, window, place
+            at = stop
+
+    def _walk(self, at: int, end: int, offset: int) -> Iterator[Entry]:
+        """Each batch from a byte on. `offset` is the first one possible there."""
+        for start, stop, window, place in self._heads(at, end):
+            entry = _entry(start, stop, window, place, offset)
+            yield entry
+            offset = max(offset, entry.last_offset + 1)
 
     # --------------------------------------------------------------------------------------------------------------- reading
 
@@ -139,7 +168,7 @@ class DiskSegment(Segment):
         if slot == len(self._lasts):
             return None
         position, end = self._positions[slot], self._end_of(slot)
-        for entry, _ in self._walk(position, end, self._firsts[slot]):
+        for entry in self._walk(position, end, self._firsts[slot]):
             if entry.last_offset >= offset:
                 return entry.start, entry.end - entry.start
             position = entry.end
@@ -151,7 +180,7 @@ class DiskSegment(Segment):
         slot = bisect_left(self._firsts, offset)
         if slot == 0:
             return 0
-        for entry, _ in self._walk(self._positions[slot - 1], self._end_of(slot - 1), self._firsts[slot - 1]):
+        for entry in self._walk(self._positions[slot - 1], self._end_of(slot - 1), self._firsts[slot - 1]):
             if entry.base_offset >= offset:
                 return entry.start
         return self._end_of(slot - 1)
@@ -167,34 +196,28 @@ class DiskSegment(Segment):
         for slot, latest in enumerate(self._times):
             if latest < since:
                 continue
-            for entry, _ in self._walk(self._positions[slot], self._end_of(slot), self._firsts[slot]):
-                yield entry, memoryview(os.pread(self._fd, entry.end - entry.start, entry.start))
+            for entry in self._walk(self._positions[slot], self._end_of(slot), self._firsts[slot]):
+                batch = memoryview(os.pread(self._fd, entry.end - entry.start, entry.start))
+                if _crc_is_right(batch, entry.end - entry.start):  # or it can't be looked into
+                    yield entry, batch
 
     def _end_of(self, slot: int) -> int:
         return self._positions[slot + 1] if slot + 1 < len(self._positions) else self.size
 
 
-def _entry(head: memoryview, at: int, end: int, offset: int) -> Entry | None:
-    """The batch at byte `at`, if a whole one that makes sense stands there."""
-    if len(head) < 12 + _OLD_SMALLEST:
-        return None
-    last, length = struct.unpack_from(">qi", head)
-    magic, stop = head[16], at + 12 + length
-    if length < (HEADER_SIZE - 12 if magic == 2 else _OLD_SMALLEST) or length > _LARGEST:
-        return None
-    if stop > end or magic > 2 or last < 0:
-        return None
-    if magic == 2:
-        attributes, delta = struct.unpack_from(">hi", head, 21)
-        return Entry(at, stop, magic, attributes, last, last + delta) if delta >= 0 else None
+def _entry(start: int, end: int, window: memoryview, place: int, offset: int) -> Entry:
+    """The batch whose header stands at a place of the window. `offset` is the first one possible there."""
+    if window[place + 16] == 2:
+        base, _, _, _, _, attributes, delta, _, _ = _FRONT.unpack_from(window, place)
+        return Entry(start, end, 2, attributes, base, base + delta)
     # A compressed message says what the last offset in it is. Where it begins is only known to lie behind the one before.
-    attributes = head[17]
-    return Entry(at, stop, magic, attributes, min(offset, last) if attributes & 7 else last, last)
+    (last, _), attributes = _START.unpack_from(window, place), window[place + 17]
+    return Entry(start, end, window[place + 16], attributes, min(offset, last) if attributes & 7 else last, last)
 
 
-def _crc_is_right(batch: bytes) -> bool:
-    if len(batch) < 12 + _OLD_SMALLEST:  # the file has become shorter
+def _crc_is_right(batch: memoryview, size: int) -> bool:
+    if len(batch) < size:  # the file has become shorter
         return False
     if batch[16] == 2:
-        return bool(struct.unpack_from(">I", batch, 17)[0] == _crc32c.crc32c(memoryview(batch)[21:]))
-    return bool(struct.unpack_from(">I", batch, 12)[0] == zlib.crc32(memoryview(batch)[16:]))
+        return bool(struct.unpack_from(">I", batch, 17)[0] == _crc32c.crc32c(batch[21:]))
+    return bool(struct.unpack_from(">I", batch, 12)[0] == zlib.crc32(batch[16:]))

@@ -18,8 +18,7 @@ def value(offset: int) -> bytes:
 def batch(first: int, n: int = 10, codec: str = "none", **options: object) -> bytes:
     """Records `first` to `first + n - 1`, a second apart, each with a key and on the even ones a header."""
     rows = [
-        (b"k%d" % o, value(o), TIME + 1000 * o, [("h", b"x"), ("h", None)] if o % 2 == 0 else [])
-        for o in range(first, first + n)
+        (b"k%d" % o, value(o), TIME + 1000 * o, [("h", b"x"), ("h", None)] if o % 2 == 0 else []) for o in range(first, first + n)
     ]
     return encode_batch(rows, base_offset=first, codec=codec, leader_epoch=4, **options)  # type: ignore[arg-type]
 

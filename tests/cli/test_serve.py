@@ -391,3 +391,16 @@ def test_what_can_not_be_served(data: Path, tmp_path: Path) -> None:
     elsewhere = write(tmp_path / "orders-0", {0: [batch(0)]})
     assert "are both orders-0" in refused(data, elsewhere)[1]
     assert refused()[0] == 2
+
+
+def test_nothing_can_be_written(tmp_path: Path) -> None:
+    """The client sees no more than a connection that closes, again and again."""
+    folder = write(tmp_path / "orders-0", {0: [batch(0)]})
+    with serving(folder) as served:
+        producer = confluent_kafka.Producer({"bootstrap.servers": served.servers, "message.timeout.ms": 2000, "log_level": 0})
+        failed: list[Any] = []
+        producer.produce("orders", b"x", on_delivery=lambda error, message: failed.append(error))
+        assert producer.flush(SECONDS) == 0
+        assert failed[0] is not None
+        assert len(fastfetch_read(served.servers, "orders", 0, "read_uncommitted")) == 10
+    assert served.stderr == "kfetch: a client wants to write; nothing can be written here\n"

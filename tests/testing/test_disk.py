@@ -207,3 +207,16 @@ def test_transactions_over_segments(tmp_path: Path) -> None:
         )
         assert found["aborted_transactions"] == [{"producer_id": 7, "first_offset": 0}]
         assert found["last_stable_offset"] == 21
+
+
+def test_a_damaged_batch_has_no_times(tmp_path: Path) -> None:
+    """Its records can't be read; who asks for a time gets the next one that can, and the connection lives."""
+    bad = bytearray(batch(10, codec="lz4"))
+    bad[70:90] = bytes(20)
+    write(tmp_path / "t-0", 0, batch(0) + bytes(bad) + batch(20))
+    with Broker() as broker, Wire(broker) as wire:
+        broker.load_segment(tmp_path / "t-0", "t")
+        asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": TIME + 12}
+        topics = [{"name": "t", "partitions": [asked]}]
+        [topic] = wire.call("ListOffsets", 7, replica_id=-1, isolation_level=0, topics=topics)["topics"]
+        assert topic["partitions"][0]["offset"] == 20
