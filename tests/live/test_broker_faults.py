@@ -56,7 +56,7 @@ def test_a_leader_of_the_oldest_version_is_killed_and_comes_back(cluster_or_skip
 
 
 def test_every_broker_is_restarted_in_good_order(three: Kafka, topic: str) -> None:
-    with Reader(three, everything(topic)) as reader:
+    with Reader(three, everything(topic), isolation_level="read_committed") as reader:
         with Load(three, topic, PARTITIONS) as load:
             for node in three.cluster.nodes:
                 reader.wait_for_more()
