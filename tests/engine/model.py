@@ -196,13 +196,13 @@ class World(Wires):
         row, ticket = chunk.row, state.ticket
         is_whole = row + len(part) == len(chunk.blocks[0])
         records = part.records()
+        steps = self.engine.readahead.steps(state, ticket, chunk, row, records)
         for index, record in enumerate(records[:count]):
             is_last = index == len(records) - 1 and is_whole
             if is_last:
-                done = self.engine.readahead.step_last(state, ticket, chunk, row, HandOut())
+                done = self.engine.readahead.step_last(state, ticket, chunk, row + index, HandOut())
             else:
-                done = self.engine.readahead.step(state, ticket, chunk, row, record.offset, record.leader_epoch)
-                row += 1
+                done = next(steps, None) is record
             assert done, "nothing happened between peek and step"
             next_offset = part.next_offset if is_last else record.offset + 1
             self._deliver(record.partition, [record.offset], [record.value], next_offset)
@@ -341,6 +341,8 @@ class World(Wires):
         under_way = sum(flight.reserved for flight in engine.fetcher._flights.values())
         decoding = sum(job.reserved_bytes for job in self.jobs)
         assert engine.fetcher.used_bytes == engine.readahead.bytes + decoding + under_way, "the budget lost count"
+        chunks = [sum(block.nbytes for block in chunk.blocks) for state in states for chunk in state.chunks]
+        assert sum(chunks) - max(chunks, default=0) <= self.config.max_buffered_bytes, "more is buffered than one answer too many"
         for tp, what in engine.commits.committed.items():
             assert what.offset >= 0, tp
 

@@ -23,7 +23,6 @@ from fastfetch.types import TopicPartition
 from tests.engine.model_broker import GROUP, NONE, TOPIC, Body, Cluster, Key, Mischief, forgotten_by, partitions_of
 from tests.engine.script import Asked
 
-BUDGET = 60_000
 PARTITIONS = 3
 NODES = 2
 FETCH_CODES = (3, 5, 6, 9, 56, 74, 75, 76, 78, 100, 103, 29, 2, -1, 777)
@@ -92,7 +91,7 @@ class Wires:
             isolation_level=draw.choice(["read_uncommitted", "read_committed"]),
             on_corrupt=draw.choice(["raise", "skip"]),
             client_rack=draw.choice(["", "here"]),
-            max_buffered_bytes=BUDGET,
+            max_buffered_bytes=draw.choice([4_000, 15_000, 60_000]),
             max_partition_fetch_bytes=draw.choice([400, 3_000, 1 << 20]),
             fetch_max_bytes=draw.choice([1_500, 20_000, 50 << 20]),
             connections_max_idle_ms=draw.choice([3_000, 540_000]),
@@ -199,7 +198,7 @@ class Wires:
         assert len(fetches) < 2, f"a third fetch for node {sent.node}"
         assert all(s.conn != sent.conn for s in fetches), "two fetches on one connection"
         engine = self.engine
-        if engine.fetcher.used_bytes > BUDGET:
+        if engine.fetcher.used_bytes > self.config.max_buffered_bytes:
             assert not engine.readahead.has_records, "a fetch left over the budget while there is something to hand out"
         sent.leaders = {}
         self._update_view(line, sent)
@@ -323,24 +322,26 @@ class Wires:
             self.known_epochs = now
 
     def decode(self, fails: bool = False) -> bool:
-        """The decoder is done with the oldest records, or had no memory for them."""
+        """The decoder is done with the oldest records, as far as there is room for them; or it had no memory at all."""
         if not self.jobs:
             return False
         job = self.jobs.popleft()
+        assert job.records is not None
+        tp, room = job.partition.tp, self.engine.fetcher.room_for(job)
         if fails:
             self.explained.add(MemoryError)
-            self.handle(RecordsDecoded(job, None, MemoryError()))
-            self.run()
-            return True
-        assert job.records is not None
-        tp = job.partition.tp
-        result = decode(
-            job.records, position=job.start, isolation=self.config.isolation_level, aborted=job.aborted, topic=tp.topic,
-            partition=tp.partition,
-        )  # fmt: skip
-        if result.error is not None:
-            self.explained.add(CorruptBatchError)
-        self.handle(RecordsDecoded(job, result))
+            outcome = RecordsDecoded(job, None, MemoryError())
+        elif job.partition.ticket != job.ticket or (room <= 0 and self.engine.readahead.has_records):
+            outcome = RecordsDecoded(job, None)
+        else:
+            result = decode(
+                job.records, position=job.start, isolation=self.config.isolation_level, aborted=job.aborted,
+                max_bytes=max(0, room - job.wire_bytes), topic=tp.topic, partition=tp.partition,
+            )  # fmt: skip
+            if result.error is not None:
+                self.explained.add(CorruptBatchError)
+            outcome = RecordsDecoded(job, result)
+        self.handle(outcome)
         self.run()
         return True
 
