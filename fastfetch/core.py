@@ -9,6 +9,7 @@ apart, no call stands between them.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import time
@@ -221,28 +222,24 @@ class ConsumerCore(Generic[W]):
     def _step_through(self, peeked: Peeked) -> Iterator[Record]:
         """Hand out peeked records one by one, until one of them is no longer next: sought, paused or unassigned meanwhile."""
         state, ticket, chunk, row, records, is_whole = peeked
-        step, last = self._engine.readahead.step, len(records) - 1
-        for index, record in enumerate(records):
-            if index == last and is_whole:
-                if not self._step_last(state, ticket, chunk, row):
-                    return
-            elif step(state, ticket, chunk, row, record.offset, record.leader_epoch):
-                row += 1
-            else:
-                return
-            yield record
+        if not is_whole:
+            return self._engine.readahead.steps(state, ticket, chunk, row, records)
+        last = records.pop()
+        steps = self._engine.readahead.steps(state, ticket, chunk, row, records)
+        return itertools.chain(steps, self._step_last(state, ticket, chunk, row + len(records), last))
 
-    def _step_last(self, state: PartitionState, ticket: int, chunk: Chunk, row: int) -> bool:
+    def _step_last(self, state: PartitionState, ticket: int, chunk: Chunk, row: int, record: Record) -> Iterator[Record]:
         out = HandOut()
         try:
             with self._client.lock:
                 is_next = self._engine.readahead.step_last(state, ticket, chunk, row, out)
                 if self._engine.wants_pump:
                     self._client.poke()
-            return is_next  # noqa: TRY300 - the except is for all of the above
         except BaseException:
             self._put_back(out)
             raise
+        if is_next:
+            yield record
 
     # --- what polls do besides ----------------------------------------------------------------------------------
 

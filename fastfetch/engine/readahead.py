@@ -10,6 +10,7 @@ Partitions take turns: one that was served goes to the end of the queue, so a bu
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 from fastfetch.engine.subscription import PartitionState, Phase
 from fastfetch.records import Record, RecordBlock
@@ -184,23 +185,27 @@ class ReadAhead:
             self._turn(state)
         return None
 
-    def step(self, state: PartitionState, ticket: int, chunk: Chunk, row: int, offset: int, leader_epoch: int) -> bool:
-        """Hand out one peeked record that is not the last of its block. False if it is no longer the next one, or is paused.
+    def steps(self, state: PartitionState, ticket: int, chunk: Chunk, row: int, records: list[Record]) -> Iterator[Record]:
+        """Hand out peeked records one by one, each as it is yielded; none of them is the last of its block. Ends when one is no
+        longer the next one, or is paused.
 
         Needs no lock: while a chunk is there, only calls of the consumer's own thread touch it or the position. (A leader that
         changed, a topic created again: then the buffer goes under a new ticket, and a position moves a broker's answer later.)
         """
-        if state.ticket != ticket or state.paused or not state.chunks or state.chunks[0] is not chunk or chunk.row != row:
-            return False
-        chunk.row = row + 1
-        state.position = offset + 1
-        state.leader_epoch = leader_epoch if leader_epoch >= 0 else None
-        self.records_handed_out += 1
-        return True
+        for record in records:
+            if state.ticket != ticket or state.paused or not state.chunks or state.chunks[0] is not chunk or chunk.row != row:
+                return
+            # No call from here on: an interrupt comes before the step, or after the caller has the record.
+            chunk.row = row = row + 1
+            state.position = record.offset + 1
+            epoch = record.leader_epoch
+            state.leader_epoch = epoch if epoch >= 0 else None
+            self.records_handed_out += 1
+            yield record
 
     def step_last(self, state: PartitionState, ticket: int, chunk: Chunk, row: int, out: HandOut) -> bool:
-        """The same for a block's last record: the position goes on to where the block ends, and another partition is next. With
-        `out`, an empty one, it can be undone."""
+        """The same for the last record of a block: the position goes on to where the block ends, and another partition is next.
+        False if it is not the next record, or is paused. With `out`, an empty one, it can be undone."""
         if state.ticket != ticket or state.paused or not state.chunks or state.chunks[0] is not chunk or chunk.row != row:
             return False
         self._take_from(state, out, 1, 1)
