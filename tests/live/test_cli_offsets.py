@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 from fastfetch.testing.batches import entries
 from tests.live.conftest import CODECS, SECONDS, Kafka, Sent, send
-from tests.live.kafka_cluster import KafkaCluster
+from tests.live.kafka_cluster import DEFAULT_VERSION, KafkaCluster, jars
 from tests.testing.wire import Wire, only
 
 COMMAND = [sys.executable, "-m", "fastfetch"]
@@ -104,6 +105,7 @@ class Told:
     """What a broker says about its partitions, for any client: bounds, records under both isolation levels, bytes."""
 
     def __init__(self, servers: str, partitions: list[tuple[str, int]]) -> None:
+        self.servers = servers
         self.offsets = {
             (row["topic"], row["partition"]): row
             for row in lines(
@@ -224,3 +226,22 @@ def test_byte_for_byte(told: tuple[Told, Told, Path]) -> None:
             files = sorted((folder / f"{topic}-{partition}").glob("*.log"))
             assert b"".join(path.read_bytes() for path in files).rstrip(b"\0") == data.rstrip(b"\0"), key
     assert max(len(aborted) for _, aborted in broker.bytes.values()) == 3
+
+
+def test_the_java_client_reads_it(told: tuple[Told, Told, Path]) -> None:
+    broker, served, _ = told
+    keys = list(broker.records)
+    program = Path(__file__).with_name("Read.java")
+    command = ["java", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars(DEFAULT_VERSION)}/*", str(program)]
+    command += [served.servers, *(str(part) for key in keys for part in key)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * SECONDS, check=False)
+    if "jdk.compiler" in done.stderr:
+        pytest.skip("this Java has no compiler")
+    assert done.returncode == 0, done.stderr
+    for key, line in zip(keys, done.stdout.splitlines(), strict=True):
+        crc = 0
+        for record in broker.records[key]:
+            crc = zlib.crc32(record.offset.to_bytes(8, "big") + (record.key or b"") + (record.value or b""), crc)
+        bounds = broker.offsets[key[:2]]
+        end = bounds["stable" if key[2] == "read_committed" else "end"]
+        assert line.split() == [str(len(broker.records[key])), str(crc), str(end)], key
