@@ -427,15 +427,16 @@ cdef void take_runs(Decoded out, ff_task *task, object view, str topic, int part
     """Make the finished runs RecordBlocks, which own their memory from then on."""
     cdef Py_ssize_t i
     cdef ff_run *run
-    cdef Buffer slab
+    cdef Buffer slab, arena
     cdef object data
     for i in range(task.runs_n):
         run = &task.runs[i]
         slab = own_buffer(run.slab, ff_slab_bytes(run.slab_rows), run.slab_capacity)
         run.slab = NULL
         if run.arena != NULL:
-            data = memoryview(own_buffer(run.arena, run.arena_used, run.arena_capacity))
-            run.arena = NULL
+            arena = own_buffer(run.arena, run.arena_used, run.arena_capacity)
+            run.arena = NULL             # before anything else can fail: it has an owner
+            data = memoryview(arena)
         else:
             data = view[run.at:run.at + run.size]
         out.blocks.append(make_block(topic, partition, run.next_offset, data, slab, run.slab_rows, 0, run.rows))
