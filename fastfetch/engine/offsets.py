@@ -146,6 +146,8 @@ class OffsetLookups:
             error = self._cluster.error_for(lookup.tp)
             if error is None:
                 self._metadata.request_update()
+                if lookup.query is not None:
+                    lookup.query.pending.trouble = f". {lookup.tp} has no leader"
             elif lookup.query is not None:
                 lookup.query.pending.fail(error)
         for node_id, lookups in by_node.items():

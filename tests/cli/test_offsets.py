@@ -187,3 +187,12 @@ def test_a_table_has_every_column_in_every_row() -> None:
         "a      1234567   2.2  -",
         "long         -     -  some words",
     ]
+
+
+def test_a_partition_without_a_leader_is_named() -> None:
+    with Broker() as broker:
+        broker.create_topic("orders", partitions=3)
+        broker.move_leader("orders", 1, -1)
+        done = kfetch("-b", broker.bootstrap_servers, "orders", "-X", "default.api.timeout.ms=700")
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert done.stderr.endswith("orders-1 has no leader\n")
