@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from fastfetch.calls import BaseConsumer
-from fastfetch.core import LATE_MS, STEP_MS, Call, Offsets, Steps
+from fastfetch.core import LATE_MS, STEP_MS, Call, Offsets, Steps, check_limit
 from fastfetch.engine.arguments import Partitions
 from fastfetch.engine.commits import Stored
 from fastfetch.engine.readahead import HandOut
@@ -127,10 +127,11 @@ class AsyncConsumer(BaseConsumer[LoopWaiter]):
     async def _hand_out(
         self, what: str, timeout_ms: int, limit: int | None, blocks: int | None, *, as_records: bool
     ) -> HandOut:  # fmt: skip
+        check_limit(what, limit)
         out = HandOut()
         try:
             with Call(self, what):
-                deadline = self._deadline(what, timeout_ms, limit)
+                deadline = time.monotonic() + timeout_ms / 1000 if timeout_ms > 0 else 0.0
                 await asyncio.sleep(0)  # or a loop that polls would never let others run while there are records
                 self._before_poll()
                 while (news := self._take(out, limit, blocks, deadline)) is not None:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from fastfetch.calls import BaseConsumer
-from fastfetch.core import LATE_MS, STEP_MS, Call, Offsets, Peeked, Steps
+from fastfetch.core import LATE_MS, STEP_MS, Call, Offsets, Peeked, Steps, check_limit
 from fastfetch.engine.arguments import Partitions
 from fastfetch.engine.commits import Stored
 from fastfetch.engine.readahead import HandOut
@@ -85,12 +85,13 @@ class Consumer(BaseConsumer[threading.Lock]):
         return itertools.chain.from_iterable(map(self._step_through, self._peeked()))
 
     def _hand_out(self, what: str, timeout_ms: int, limit: int | None, blocks: int | None, *, as_records: bool) -> HandOut:
+        check_limit(what, limit)
         out = HandOut()
         # Whatever interrupts us before the caller has the list in hand, Ctrl-C above all, puts the records back. After the last
         # call in here CPython runs no signal handler before the caller's assignment is reached.
         try:
             with Call(self, what):
-                deadline = self._deadline(what, timeout_ms, limit)
+                deadline = time.monotonic() + timeout_ms / 1000 if timeout_ms > 0 else 0.0
                 self._before_poll()
                 while (news := self._take(out, limit, blocks, deadline)) is not None:
                     self._wait(*news)

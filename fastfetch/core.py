@@ -30,7 +30,19 @@ from fastfetch.net.thread import ClientThread, Waiter, now_ms
 from fastfetch.records import Record
 from fastfetch.types import OffsetAndMetadata, TopicPartition
 
-__all__ = ["LATE_MS", "STEP_MS", "Call", "CommitCallback", "ConsumerCore", "Offsets", "Peeked", "Steps", "W", "log_failure"]
+__all__ = [
+    "LATE_MS",
+    "STEP_MS",
+    "Call",
+    "CommitCallback",
+    "ConsumerCore",
+    "Offsets",
+    "Peeked",
+    "Steps",
+    "W",
+    "check_limit",
+    "log_failure",
+]
 
 log = logging.getLogger("fastfetch.consumer")
 # A library is silent until its user sets logging up.
@@ -72,15 +84,20 @@ class ConsumerCore(Generic[W]):
         self._calling_back = False
         self._wakeup = False
         self._engine = Engine(self.config, seed=int.from_bytes(os.urandom(4), "big"), wall_ms=lambda: time.time_ns() // 1_000_000)
-        self._client = ClientThread(self._engine, name=f"fastfetch-{self.config.client_id}")
         self._auto_commit = self.config.enable_auto_commit and self.config.group_id is not None
         # What polls do from time to time, by now_ms(); None: never.
         self._auto_commit_at = now_ms() + self.config.auto_commit_interval_ms if self._auto_commit else None
         self._stats_at = now_ms() + self.config.statistics_interval_ms if self.config.on_stats is not None else None
         self._due_at: int | None = None  # the earlier one
         self._set_due()
-        self._closed = False
+        self._client = ClientThread(self._engine, name=f"fastfetch-{self.config.client_id}")
         _CONSUMERS.add(self)
+        try:
+            self._client.start()
+        except BaseException:  # an interrupt: nobody gets this object to close it
+            self._client.stop()
+            raise
+        self._closed = False
 
     # --- what the two do in their own way ---------------------------------------------------------------------------------
 
@@ -143,12 +160,6 @@ class ConsumerCore(Generic[W]):
     def _block_limit(self, max_records: int | None) -> int | None:
         """Of poll_blocks(): whole blocks unless somebody set a limit."""
         return self.config.max_poll_records if max_records is None and "max_poll_records" in self.config.explicit else max_records
-
-    def _deadline(self, what: str, timeout_ms: int, limit: int | None) -> float:
-        """When a poll ends, in time.monotonic(); 0: at once."""
-        if limit is not None and limit < 1:
-            raise UsageError(f"{what}: max_records must be 1 or more, not {limit}")
-        return time.monotonic() + timeout_ms / 1000 if timeout_ms > 0 else 0.0
 
     def _quiet_deadline(self) -> float:
         """When iteration asks whether any broker was ever reached, if nothing comes."""
@@ -341,6 +352,11 @@ class Call:
     def __exit__(self, *error: object) -> None:
         if not self._consumer._calling_back:
             self._consumer._owner.clear()
+
+
+def check_limit(what: str, limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise UsageError(f"{what}: max_records must be 1 or more, not {limit}")
 
 
 def log_failure(offsets: dict[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:

@@ -267,6 +267,22 @@ def test_an_interrupt_at_every_point_of_a_call_loses_and_repeats_nothing(call: C
                 assert points >= 15, "the points were not found"
 
 
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # sockets that no thread has yet: they close themselves
+def test_an_interrupt_at_every_point_of_the_construction_leaves_no_thread() -> None:
+    at, raised = 0, True
+    while raised:
+        at += 1
+        consumer = None
+        with suppress(Interrupt), EveryPoint(at) as interrupt:
+            consumer = Consumer(bootstrap_servers="127.0.0.1:9", client_id="unfinished")
+        raised = interrupt.has_raised
+        assert raised == (consumer is None)
+    assert consumer is not None
+    consumer.close()
+    assert at > 50, "the points were not found"
+    until(lambda: not [thread for thread in threading.enumerate() if thread.name == "fastfetch-unfinished"])
+
+
 def test_interrupts_in_any_call_leave_a_usable_consumer(broker: Broker) -> None:
     calls: list[Callable[[Consumer], object]] = [
         lambda c: c.assign([P0, P1]),

@@ -83,9 +83,12 @@ class ClientThread:
         self._events: list[Event] = []
         self._jobs: deque[DecodeRecords] = deque()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
 
     # --- callers --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin. Whoever is interrupted in here has to call stop(): the thread may run."""
+        self._thread.start()
 
     def poke(self) -> None:
         """Something changed that the engine should look at. The lock is held by the caller."""
