@@ -57,13 +57,19 @@ def _as_address(ctx: click.Context, param: click.Parameter, value: str | None) -
     return host or "127.0.0.1", int(port)
 
 
+def _as_topic(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and (not value or partition_of(Path(f"{value}-0")) != (value, 0)):
+        raise click.BadParameter(f"{value!r} can't be a topic's name: up to 249 of A-Z a-z 0-9 . _ -", ctx, param)
+    return value
+
+
 @click.command("serve", short_help="Log segments over the real protocol, for any client to read.")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option(
     "--listen", metavar="HOST:PORT", callback=_as_address, default="127.0.0.1:0", show_default=True, help="0: a free port."
 )
 @click.option("--advertise", metavar="HOST:PORT", callback=_as_address, help="What clients are told, if it is another address.")
-@click.option("--topic", metavar="NAME", help="Serve it under this name.")
+@click.option("--topic", metavar="NAME", callback=_as_topic, help="Serve it under this name.")
 @click.option("--json", "as_json", is_flag=True, help="Say as one JSON object what is served.")
 @click.option("-v", "--verbose", is_flag=True, help="A line on stderr for each request.")
 def command(
@@ -99,7 +105,9 @@ def command(
     except OSError as error:
         raise FastFetchError(f"can't listen on {host}:{port}: {error.strerror}; choose another place with --listen") from None
     with broker:
+        broker.kill_node(1)  # the port is ours; nobody is let in before all of it is there, and reads a half as the whole
         remarks = list(_load(broker, sources, log.names))
+        broker.restart_node(1)
         if not as_json:
             for remark in remarks:
                 complain(remark)

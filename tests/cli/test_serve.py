@@ -389,6 +389,8 @@ def test_what_can_not_be_served(data: Path, tmp_path: Path) -> None:
     assert "no log segments" in refused(tmp_path)[1]
     assert "one name for several topics: orders, tx" in refused(data, "--topic", "x")[1]
     elsewhere = write(tmp_path / "orders-0", {0: [batch(0)]})
+    for name in ("", "a b", "a/b", "x" * 250):
+        assert refused(data, "--topic", name)[0] == 2
     assert "are both orders-0" in refused(data, elsewhere)[1]
     assert refused()[0] == 2
 
