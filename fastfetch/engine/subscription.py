@@ -117,8 +117,9 @@ class PartitionState:
         return self.chunks[-1].next_offset if self.chunks else self.position
 
     def fail(self, error: Exception, *, sticky: bool) -> None:
-        """Keep an error for the next poll that has nothing to deliver. The first one counts until it is raised or cleared."""
-        if self.error is None:
+        """Keep an error for the next poll that has nothing to deliver. The first one counts until it is raised or cleared; one
+        that stays comes before one that passes, or nothing would go on after the latter."""
+        if self.error is None or (sticky and not self.error_is_sticky):
             self.error, self.error_is_sticky = error, sticky
 
     def halt(self, fetch_offset: int = -1) -> None:

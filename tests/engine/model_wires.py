@@ -98,6 +98,7 @@ class Wires:
             metadata_max_age_ms=draw.choice([5_000, 300_000]),
             **({"group_id": GROUP} if self.has_group else {}),
         )
+        self.is_fenced = top >= 9  # older fetches carry no leader epoch, and a log can be cut unseen
         self.committed_only = self.config.isolation_level == "read_committed"
         self.engine = Engine(self.config, seed=draw.randrange(1 << 30))
         self.lines: dict[int, Line] = {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fastfetch.errors import FastFetchError, TopicAuthorizationError, UnknownTopicError
+from fastfetch.errors import FastFetchError, LogTruncationError, TopicAuthorizationError, UnknownTopicError
+from fastfetch.testing import encode_batch
 from fastfetch.types import TopicPartition
 from tests.engine.script import Script
 
@@ -43,3 +44,23 @@ def test_a_look_up_in_the_old_topic_gives_no_position_in_the_new_one(group: str 
     assert s.position() is None
     answer(s.expect("ListOffsets" if group is None else "OffsetFetch"), {0: 4})
     assert s.position() == 4
+
+
+def test_an_error_that_stays_is_not_hidden_by_one_that_passes() -> None:
+    """The one that passes was told and forgotten, the other never told, and nothing more was asked for this partition."""
+    s = Script(nodes=2, versions={"OffsetForLeaderEpoch": (2, 4)}, auto_offset_reset="none")
+    s.started(at=90)
+    s.fetched(s.expect("Fetch"), {0: encode_batch([b"x"] * 10, base_offset=90, leader_epoch=5)})
+    s.take()
+    s.leaders["t", 0] = (2, 6)
+    s.engine.metadata.request_update()
+    s.advance(1_000)
+    for part in ({"error_code": 29}, {"error_code": 0, "leader_epoch": 5, "end_offset": 80}):
+        asked = s.expect("OffsetForLeaderEpoch")
+        s.answer(asked, {"topics": [{"topic": "t", "partitions": [{"partition": 0} | part]}]})
+        s.advance(1_000)
+    for _ in range(2):
+        with pytest.raises(LogTruncationError):
+            s.engine.raise_fault()
+    s.engine.seek(P0, 80)
+    assert s.expect("Fetch", node=2).partitions()[P0]["fetch_offset"] == 80
