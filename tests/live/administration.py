@@ -1,4 +1,4 @@
-"""What librdkafka's admin client can't ask: replicas moved to other brokers, and who the active controller is.
+"""What librdkafka can't ask: replicas moved to other brokers, who the active controller is, the text of a commit.
 
 Through kio, whose messages are generated from Kafka's own schemas; nothing of what is tested takes part.
 """
@@ -16,6 +16,8 @@ from kio.schema.alter_partition_reassignments.v0.response import AlterPartitionR
 from kio.schema.describe_quorum.v0 import request as quorum
 from kio.schema.describe_quorum.v0.response import DescribeQuorumResponse
 from kio.schema.errors import ErrorCode
+from kio.schema.offset_fetch.v5.request import OffsetFetchRequest
+from kio.schema.offset_fetch.v5.response import OffsetFetchResponse
 from kio.serial import entity_reader, entity_writer
 
 from tests.live.conftest import SECONDS, Kafka, wait_for
@@ -71,3 +73,15 @@ def active_controller(kafka: Kafka) -> int:
     answer = ask(running.port, request, DescribeQuorumResponse)
     assert answer.error_code is ErrorCode.none, answer
     return int(answer.topics[0].partitions[0].leader_id)
+
+
+def committed(kafka: Kafka, group: str) -> dict[tuple[str, int], tuple[int, str | None]]:
+    """All offsets and texts of a group, from a cluster of one. librdkafka takes a text for one that ends in a NUL, and returns
+    whatever lies behind it."""
+    answer = ask(kafka.cluster.node(1).port, OffsetFetchRequest(group_id=group, topics=None), OffsetFetchResponse)
+    assert answer.error_code is ErrorCode.none, answer
+    return {
+        (topic.name, part.partition_index): (part.committed_offset, part.metadata)
+        for topic in answer.topics
+        for part in topic.partitions
+    }

@@ -61,8 +61,8 @@ def kafka(cluster: KafkaCluster) -> Kafka:
 
 @pytest.fixture(scope="session")
 def three(cluster_or_skip: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """Three brokers. Whoever stops one starts it again; `wait_in_sync` returns when it has caught up."""
-    with KafkaCluster(tmp_path_factory.mktemp("kafka") / "three", brokers=3) as running:
+    """Three brokers, each in its own rack. Whoever stops one starts it again; `wait_in_sync` returns when it has caught up."""
+    with KafkaCluster(tmp_path_factory.mktemp("kafka") / "three", brokers=3, racks=True) as running:
         yield Kafka(running)
 
 

@@ -138,7 +138,10 @@ class Node(Server):
 
 
 class KafkaCluster:
-    """A cluster in a folder of its own. ``settings`` are broker properties that go over the ones chosen here."""
+    """A cluster in a folder of its own.
+
+    ``settings`` are broker properties that go over the ones chosen here. With ``racks`` node n is in rack "rack<n>".
+    """
 
     def __init__(
         self,
@@ -146,6 +149,7 @@ class KafkaCluster:
         *,
         version: str = DEFAULT_VERSION,
         brokers: int = 1,
+        racks: bool = False,
         settings: Mapping[str, object] | None = None,
         jvm: Sequence[str] = SMALL_JVM,
     ) -> None:
@@ -155,6 +159,7 @@ class KafkaCluster:
         self.jvm = list(jvm)
         self.nodes: list[Node] = []
         self._count = brokers
+        self._racks = racks
         self._keeper: Server | None = None  # where the version needs a ZooKeeper
         # 22 characters of URL-safe base64 are a Kafka uuid; a leading dash would be taken for an option.
         self._cluster_id = "F" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
@@ -287,9 +292,6 @@ class KafkaCluster:
             "advertised.listeners": f"PLAINTEXT://{HOST}:{node.port}",
             "log.dirs": node.data,
             "auto.create.topics.enable": "false",
-            # Each node is a rack of its own; a consumer in one is sent there to read (KIP-392), others to the leader.
-            "broker.rack": f"rack{node.id}",
-            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
             "default.replication.factor": copies,
             # Fifty partitions of each internal topic are half of a start.
             "offsets.topic.num.partitions": 4,
@@ -311,6 +313,10 @@ class KafkaCluster:
         if _number(self.version) >= (4, 0):
             properties["share.coordinator.state.topic.replication.factor"] = copies
             properties["share.coordinator.state.topic.min.isr"] = 1
+        if self._racks:
+            # A consumer in the rack of a replica is sent there to read (KIP-392), others to the leader.
+            properties["broker.rack"] = f"rack{node.id}"
+            properties["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
         return properties | self.settings
 
     def _membership(self, node: Node) -> dict[str, object]:

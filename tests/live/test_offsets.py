@@ -9,6 +9,7 @@ import pytest
 
 import fastfetch
 from fastfetch import OffsetAndMetadata, TopicPartition
+from tests.live.administration import committed
 from tests.live.conftest import SECONDS, Kafka, Sent, poll_for_error, read_to_end, sent
 
 
@@ -75,13 +76,12 @@ def test_a_commit_of_another_client_is_where_we_start(
         assert [r.offset for r in sent(read_to_end(consumer, tp))] == list(range(64, 100))
 
 
-def test_explicit_offsets_go_out_unchanged(kafka: Kafka, topic: str, group: str, other: confluent_kafka.Consumer) -> None:
+def test_explicit_offsets_go_out_unchanged(kafka: Kafka, topic: str, group: str) -> None:
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     with fastfetch.Consumer(bootstrap_servers=kafka.servers, group_id=group, enable_auto_commit=False) as consumer:
         consumer.assign([first, second])
         consumer.commit({first: 5, second: OffsetAndMetadata(0, "from the start")})
-    found = other.committed([confluent_kafka.TopicPartition(topic, p) for p in range(2)], SECONDS)
-    assert [(f.offset, f.metadata or "") for f in found] == [(5, ""), (0, "from the start")]
+    assert committed(kafka, group) == {(topic, 0): (5, ""), (topic, 1): (0, "from the start")}
 
 
 def test_a_group_that_never_committed_has_nothing(kafka: Kafka, topic: str, group: str) -> None:
