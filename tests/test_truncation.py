@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterator
 
@@ -234,3 +235,53 @@ def test_a_position_kept_elsewhere_with_its_epoch(broker: Broker) -> None:
         c.seek(P0, OffsetAndMetadata(5, "", 0))
         assert c.position(P0) == 5
         assert values(c, 5) == list("FGHIJ")
+
+
+@pytest.mark.parametrize("how", ["iterate", "blocks", "poll"])
+def test_leaders_that_move_all_the_time_lose_and_repeat_nothing(how: str) -> None:
+    """What was read ahead is thrown away at any moment of a hand-out, and read again from the next leader."""
+    with Broker(nodes=3) as broker:
+        broker.create_topic("t", partitions=4, replication=3)
+        tps = [TopicPartition("t", p) for p in range(4)]
+        some = b"".join(encode_batch([b"x"] * 50, base_offset=first) for first in range(0, 500, 50))
+        over = threading.Event()
+
+        def move() -> None:
+            turn = 0
+            while not over.wait(0.002):
+                turn += 1
+                broker.append("t", turn % 4, some)
+                if turn % 5 == 0:
+                    broker.move_leader("t", turn % 4, turn % 3 + 1)
+
+        seen: dict[int, list[int]] = {p: [] for p in range(4)}
+        mover = threading.Thread(target=move)
+        settings = {"max_partition_fetch_bytes": 1_000, "metadata_max_age_ms": 20, "retry_backoff_ms": 5}
+        with consumer(broker, **settings) as c:
+            c.assign(tps)
+            records = iter(c)
+
+            def read() -> None:
+                if how == "iterate":
+                    record = next(records)
+                    seen[record.partition].append(record.offset)
+                elif how == "blocks":
+                    for block in c.poll_blocks(timeout_ms=100):
+                        seen[block.partition] += block.offsets.tolist()
+                else:
+                    for tp, found in c.poll(100, max_records=7).items():
+                        seen[tp.partition] += [record.offset for record in found]
+
+            deadline = time.monotonic() + WAIT_MS / 1000
+            mover.start()
+            try:
+                while len(broker.requests("OffsetForLeaderEpoch")) < 40 and time.monotonic() < deadline:
+                    read()
+            finally:
+                over.set()
+                mover.join()
+            deadline = time.monotonic() + WAIT_MS / 1000
+            while any(len(seen[p]) < broker.end_offset("t", p) for p in range(4)) and time.monotonic() < deadline:
+                read()
+            assert seen == {p: list(range(broker.end_offset("t", p))) for p in range(4)}
+            assert len(broker.requests("OffsetForLeaderEpoch")) >= 40
