@@ -196,16 +196,14 @@ class World(Wires):
         row, ticket = chunk.row, state.ticket
         is_whole = row + len(part) == len(chunk.blocks[0])
         records = part.records()
-        steps = self.engine.readahead.steps(state, ticket, chunk, row, records)
-        for index, record in enumerate(records[:count]):
-            is_last = index == len(records) - 1 and is_whole
-            if is_last:
-                done = self.engine.readahead.step_last(state, ticket, chunk, row + index, HandOut())
-            else:
-                done = next(steps, None) is record
-            assert done, "nothing happened between peek and step"
-            next_offset = part.next_offset if is_last else record.offset + 1
-            self._deliver(record.partition, [record.offset], [record.value], next_offset)
+        within = records[:-1] if is_whole else records
+        for record in self.engine.readahead.steps(state, ticket, chunk, row, within[:count]):
+            self._deliver(record.partition, [record.offset], [record.value], record.offset + 1)
+        if is_whole and count >= len(records):
+            last = records[-1]
+            done = self.engine.readahead.step_last(state, ticket, chunk, row + len(within), HandOut())
+            assert done, "nothing happened since the peek"
+            self._deliver(last.partition, [last.offset], [last.value], part.next_offset)
         self._pass_gaps()
         self.run()
 
