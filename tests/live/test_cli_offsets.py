@@ -232,7 +232,14 @@ def test_the_java_client_reads_it(told: tuple[Told, Told, Path]) -> None:
     broker, served, _ = told
     keys = list(broker.records)
     program = Path(__file__).with_name("Read.java")
-    command = ["java", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars(DEFAULT_VERSION)}/*", str(program)]
+    command = [
+        "java",
+        "-Xmx256m",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        "-cp",
+        f"{jars(DEFAULT_VERSION)}/*",
+        str(program),
+    ]
     command += [served.servers, *(str(part) for key in keys for part in key)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=4 * SECONDS, check=False)
     if "jdk.compiler" in done.stderr:
