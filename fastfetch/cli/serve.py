@@ -112,7 +112,8 @@ def command(
             for remark in remarks:
                 complain(remark)
         name, port = advertise or broker.address(1)
-        _announce(broker, f"{socket.gethostname() if name in _EVERYWHERE else name}:{port}", sources, remarks, as_json)
+        name = socket.gethostname() if name in _EVERYWHERE else f"[{name}]" if ":" in name else name
+        _announce(broker, f"{name}:{port}", sources, remarks, as_json)
         if host not in ("127.0.0.1", "::1", "localhost"):
             complain(f"{host} can be reached from elsewhere; whoever can connect reads all this, unencrypted")
         if sys.stderr.isatty():

@@ -77,6 +77,9 @@ class DiskSegment(Segment):
             if window[place + 16] == 2:
                 base, _, its_epoch, _, _, attributes, delta, _, latest = _FRONT.unpack_from(window, place)
                 its_last = base + delta
+                if upto is not None and its_last >= upto:  # its base offset, which no CRC covers, is wrong
+                    end = start
+                    break
                 if attributes & TRANSACTIONAL or its_epoch != epoch:
                     epoch = its_epoch
                     see(Entry(start, end, 2, attributes, base, its_last), window[place : place + _HEAD])

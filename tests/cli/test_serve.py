@@ -337,6 +337,17 @@ def test_the_address_that_clients_are_told(tmp_path: Path) -> None:
         assert "elsewhere" not in served.stderr
 
 
+def test_an_address_of_ip_version_6(tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with serving(write(tmp_path / "orders-0", {0: [batch(0)]}), "--listen", "[::1]:0") as served:
+        assert served.servers.startswith("[::1]:")
+        assert len(fastfetch_read(served.servers, "orders", 0, "read_uncommitted")) == 10
+        assert len(confluent_read(served.servers, "orders", 0, "read_uncommitted")) == 10
+
+
 def test_addresses_that_are_none(tmp_path: Path) -> None:
     folder = orders(tmp_path)
     for text in (":9092", "127.0.0.1:x", "127.0.0.1:99999", "::1:9092"):

@@ -139,6 +139,18 @@ def test_bytes_that_are_no_batch_before_the_next_segment_are_served_too(tmp_path
         assert bytes(only(wire.fetch(offset=50))["records"]) == batch(50)
 
 
+def test_a_wrong_base_offset_does_not_move_the_end(tmp_path: Path) -> None:
+    """No CRC covers it."""
+    folder = tmp_path / "t-0"
+    write(folder, 0, batch(0) + batch(1 << 40) + batch(20))
+    write(folder, 30, batch(30))
+    with Broker() as broker, Wire(broker) as wire:
+        [remark] = broker.load_segment(folder, "t")
+        assert "offsets 10 to 29 can't be read" in remark
+        assert broker.end_offset("t", 0) == 40
+        assert bytes(only(wire.fetch(offset=12))["records"]).startswith(batch(1 << 40) + batch(20))
+
+
 def test_what_overlaps_the_next_segment_is_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "t-0"
     write(folder, 0, batch(0) + b"\x7f" * 300)
@@ -220,3 +232,33 @@ def test_a_damaged_batch_has_no_times(tmp_path: Path) -> None:
         topics = [{"name": "t", "partitions": [asked]}]
         [topic] = wire.call("ListOffsets", 7, replica_id=-1, isolation_level=0, topics=topics)["topics"]
         assert topic["partitions"][0]["offset"] == 20
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_bytes_can_be_opened_and_asked_for(seed: int, tmp_path: Path) -> None:
+    """Whatever was overwritten, cut or put in between: a place for every offset, within the file, and look-ups that end."""
+    rng = random.Random(seed)
+    data = bytearray(random_log(rng, 1000))
+    for _ in range(rng.randrange(1, 6)):
+        at = rng.randrange(len(data))
+        match rng.randrange(4):
+            case 0:
+                data[at : at + 8] = rng.randbytes(8)
+            case 1:
+                del data[at : at + rng.randrange(1, 100)]
+            case 2:
+                data[at:at] = rng.randbytes(rng.randrange(1, 100))
+            case _:
+                data[at] ^= 1 << rng.randrange(8)
+    upto = rng.choice((None, 1000, 10_000, 1_000_000))
+    segment = opened(write(tmp_path, 1000, bytes(data)), upto)
+    assert 0 <= segment.size <= len(data)
+    for offset in (0, 1000, segment.next_offset - 1, segment.next_offset, *(rng.randrange(900, 12_000) for _ in range(50))):
+        place = segment.locate(offset)
+        assert (place is None) == (offset >= segment.next_offset or not segment.size), offset
+        if place is not None:
+            position, size = place
+            assert 0 <= position < position + size <= segment.size
+        assert 0 <= segment.end_before(offset) <= segment.size
+    for entry, whole in segment.batches():
+        assert len(whole) == entry.end - entry.start
