@@ -58,7 +58,11 @@ def planned(broker: Broker, topic: str = "orders", **arguments: Any) -> list[Off
 
 def offsets(ranges: OffsetRange | Iterable[OffsetRange], **arguments: Any) -> list[int]:
     arguments.setdefault("timeout_ms", 10_000)
-    return [offset for block in read(ranges, **arguments) for offset in block.offsets.tolist()]
+    found = []
+    for block in read(ranges, **arguments):
+        assert len(block)
+        found += block.offsets.tolist()
+    return found
 
 
 def spans(ranges: Iterable[OffsetRange]) -> list[tuple[int, int, int]]:
@@ -283,7 +287,8 @@ def test_a_few_small_fetches_measure_a_large_topic(broker: Broker) -> None:
 
 
 def test_cutting_by_bytes_survives_what_cannot_be_read(broker: Broker) -> None:
-    """Damage, and nothing but markers, in the places that are measured: whoever reads it hears of it."""
+    """Nothing at all, damage, and nothing but markers, in the places that are measured: whoever reads it hears of it."""
+    assert [each for each in planned(broker, target_bytes=1000) if each.partition == 2] == [planned(broker, partitions=2)[0]]
     bad = encode_batch([b"x" * 100] * 10)
     broker.create_topic("log")
     for turn in range(20):
@@ -632,8 +637,10 @@ def test_a_log_that_was_cut_and_has_grown_again(broker: Broker) -> None:
         offsets(whole)
     assert offsets(dataclasses.replace(whole, leader_epoch=None)) == [*range(100)]  # nobody can know
     broker.truncate("orders", 1, 50)
+    broker.forget_requests()
     with pytest.raises(LogTruncationError, match="at 50"):
         offsets(dataclasses.replace(whole, leader_epoch=None))
+    assert broker.requests("Fetch") == []  # it is known before anything is read
 
 
 def test_a_log_that_is_cut_and_grows_again_while_it_is_read(broker: Broker) -> None:

@@ -86,7 +86,8 @@ def plan(
             begin = min(first.resolve(tp, begin, end, since.get(tp)), stop)
             ranges.append(OffsetRange(servers, *tp, begin, stop, isolation, ids[tp.topic], ends[tp].leader_epoch))
         if target_bytes is not None:
-            ranges = _cut_by_bytes(config, ranges, target_bytes, questions)
+            reader = Reader(consumer, [each.tp for each in ranges if each], config)
+            ranges = _cut_by_bytes(reader, ranges, target_bytes, questions)
     return ranges if max_records is None else [part for each in ranges for part in each.split(max_records)]
 
 
@@ -99,32 +100,26 @@ def _chosen(topic: str, known: set[int], partitions: Iterable[int] | int | None)
     return {p for p in known if p in wanted}
 
 
-def _cut_by_bytes(config: dict[str, Any], ranges: list[OffsetRange], target: int, questions: Questions) -> list[OffsetRange]:
-    """Cut where about `target` bytes have passed, as measured in up to SAMPLES places of each range.
-
-    Aborted records are measured too: a committed read might have to wait for ever in front of an open transaction.
-    """
+def _cut_by_bytes(reader: Reader, ranges: list[OffsetRange], target: int, questions: Questions) -> list[OffsetRange]:
+    """Cut where about `target` bytes have passed, as measured in up to SAMPLES places of each range."""
     sizes = {each.tp: Sizes(each) for each in ranges if each}
-    config = {**config, "isolation_level": "read_uncommitted"}
-    with Consumer(config) as consumer:
-        reader = Reader(consumer, sizes, config)
-        for turn in range(SAMPLES):
-            waiting = set()
-            for tp, size in sizes.items():
-                at = size.whole.start + len(size.whole) * turn // SAMPLES
-                if at >= size.reached:
-                    size.begin(at)
-                    reader.go(tp, at, at + 1)
-                    waiting.add(tp)
-            while waiting:
-                try:
-                    blocks = reader.poll(questions.left_ms)
-                except CorruptBatchError as error:  # whoever reads will meet it
-                    waiting.remove(TopicPartition(error.topic, error.partition))
-                    continue
-                for block in blocks:
-                    sizes[TopicPartition(block.topic, block.partition)].add(block)
-                for tp in [tp for tp in waiting if reader.position(tp) > sizes[tp].start]:
-                    sizes[tp].end(reader.position(tp))
-                    waiting.remove(tp)
+    for turn in range(SAMPLES):
+        waiting = set()
+        for tp, size in sizes.items():
+            at = size.whole.start + len(size.whole) * turn // SAMPLES
+            if at >= size.reached:
+                size.begin(at)
+                reader.go(tp, at, at + 1)
+                waiting.add(tp)
+        while waiting:
+            try:
+                blocks = reader.poll(questions.left_ms)
+            except CorruptBatchError as error:  # whoever reads will meet it
+                waiting.remove(TopicPartition(error.topic, error.partition))
+                continue
+            for block in blocks:
+                sizes[TopicPartition(block.topic, block.partition)].add(block)
+            for tp in [tp for tp in waiting if reader.position(tp) > sizes[tp].start]:
+                sizes[tp].end(reader.position(tp))
+                waiting.remove(tp)
     return [part for each in ranges for part in (sizes[each.tp].cut(target) if each else [each])]
