@@ -93,7 +93,10 @@ cdef Codecs acquire_codecs(bint lz4_content_checksum):
 
 cdef void release_codecs(Codecs codecs):
     if codecs.generation == generation and len(_idle) < 8:
-        _idle.append(codecs)
+        try:
+            _idle.append(codecs)
+        except MemoryError:             # then it is gone, and what it decoded is not
+            pass
 
 
 # ------------------------------------------------------------------------------------------------ the door

@@ -12,7 +12,7 @@ from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.ref cimport Py_INCREF
 
 from fastfetch.kernels.wire cimport *
-from fastfetch.records.buffers cimport Buffer, ff_buffer_take, own_buffer
+from fastfetch.records.buffers cimport Buffer, ff_buffer_give, ff_buffer_take, own_buffer
 from fastfetch.records.record cimport PLACEHOLDER_EVERY, Record, place, read_headers, skip_headers, span, spans
 
 
@@ -219,7 +219,11 @@ cdef class RecordBlock:
         memory = ff_buffer_take(ff_slab_bytes(<size_t>self.n), &capacity)
         if memory == NULL:
             raise MemoryError
-        slab = own_buffer(memory, ff_slab_bytes(<size_t>self.n), capacity)
+        try:
+            slab = own_buffer(memory, ff_slab_bytes(<size_t>self.n), capacity)
+        except MemoryError:
+            ff_buffer_give(memory, capacity)
+            raise
         new = ff_columns_of(memory, <size_t>self.n)
         ff_columns_copy(&new, c, <size_t>self.first, <size_t>self.n)
         for row in range(self.n):

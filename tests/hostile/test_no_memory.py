@@ -21,21 +21,32 @@ SHIM = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>
-static long left = -1;
-static void *(*real_malloc)(size_t), *(*real_realloc)(void *, size_t), *(*real_calloc)(size_t, size_t);
+static long left = -1, live = 0;
+static void *(*real_malloc)(size_t), *(*real_realloc)(void *, size_t), (*real_free)(void *);
+extern void *__libc_calloc(size_t, size_t);
 static int fails(void) { return left >= 0 && left-- == 0; }
+static void *counted(void *p) {
+    live += p != NULL;
+    return p;
+}
 void ff_arm(long n) { left = n; }
 long ff_left(void) { long was = left; left = -1; return was; }
+long ff_live(void) { return live; }
 void *malloc(size_t n) {
     if (!real_malloc) real_malloc = dlsym(RTLD_NEXT, "malloc");
-    return fails() ? NULL : real_malloc(n);
+    return fails() ? NULL : counted(real_malloc(n));
 }
 void *realloc(void *p, size_t n) {
     if (!real_realloc) real_realloc = dlsym(RTLD_NEXT, "realloc");
-    return fails() ? NULL : real_realloc(p, n);
+    if (fails()) return NULL;
+    return p ? real_realloc(p, n) : counted(real_realloc(p, n));
 }
-extern void *__libc_calloc(size_t, size_t);
-void *calloc(size_t n, size_t size) { return fails() ? NULL : __libc_calloc(n, size); }
+void *calloc(size_t n, size_t size) { return fails() ? NULL : counted(__libc_calloc(n, size)); }
+void free(void *p) {
+    if (!real_free) real_free = dlsym(RTLD_NEXT, "free");
+    live -= p != NULL;
+    real_free(p);
+}
 """
 
 RUN = """
@@ -57,32 +68,44 @@ def everything():
             [block.offsets.tolist() for block in blocks], decoded.error)
 
 expected = repr(everything())
-failed = passed = 0
-for n in range(100_000):
-    trim()
-    got = None
-    try:
-        arm(n)
-        got = everything()
-    except MemoryError:
-        pass
-    was = -1
-    while True:
+
+def one_by_one():
+    failed = passed = 0
+    for n in range(100_000):
+        trim()
+        got = None
         try:
-            was = max(was, left())
-            break
+            arm(n)
+            got = everything()
         except MemoryError:
             pass
-    if got is None:
-        failed += 1
-    else:
-        passed += 1
-        assert repr(got) == expected, n
-        if was > 0:
-            break
-gc.collect()
+        was = -1
+        while True:
+            try:
+                was = max(was, left())
+                break
+            except MemoryError:
+                pass
+        if got is None:
+            failed += 1
+        else:
+            passed += 1
+            assert repr(got) == expected, n
+            if was > 0:
+                return failed, passed
+
+def live():
+    gc.collect()
+    trim()
+    return shim.ff_live()
+
+for _ in range(2):
+    one_by_one()
+before = live()
+failed, passed = one_by_one()
+grown = live() - before
 assert repr(everything()) == expected
-print(json.dumps({"failed": failed, "passed": passed}))
+print(json.dumps({"failed": failed, "passed": passed, "grown": grown}))
 """
 
 
@@ -105,4 +128,5 @@ def test_each_allocation_fails_in_its_turn(codec: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     got = json.loads(done.stdout)
     assert got["failed"] > 50
+    assert got["grown"] < 5, "blocks of memory that nobody gives back"
     assert "Exception ignored" not in done.stderr
