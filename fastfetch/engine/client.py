@@ -46,7 +46,7 @@ class Engine:
         self.config = config
         self.timer = Timer()
         self.has_news = False  # a waiting caller should look again; the owner clears it
-        self._reported_version = -1  # of the cluster
+        self._reported = (-1, -1)  # what was known when partitions were last looked at for one that can't be asked about
         self._actions: list[Action] = []
         self._told: set[PartitionState] = set()  # whose error was raised since all had their turn
         self.readahead = ReadAhead()
@@ -246,9 +246,12 @@ class Engine:
 
     def _report_unknown_partitions(self) -> None:
         """Assigned partitions that brokers keep calling unknown or forbidden: an error for those, the others flow."""
+        known = (self.cluster.version, self.subscription.moves)
+        if known == self._reported:
+            return
         waiting = (*self.subscription.unsettled, *self.subscription.unchecked)
-        news, self._reported_version = self._reported_version != self.cluster.version, self.cluster.version
-        for state in self.subscription if news else waiting:
+        states, self._reported = self.subscription if known[0] != self._reported[0] else waiting, known
+        for state in states:
             if state.error is None:
                 error = self.cluster.error_for(state.tp)
                 if error is not None:

@@ -181,12 +181,13 @@ class SubscriptionState:
 
     `drop_buffer` empties a partition's buffer: the read-ahead keeps count of the bytes and must hear of it.
     `version` grows with every change to the set of partitions; `unsettled` are those without a position, `unchecked` those whose
-    position was not yet held against the leader's epoch.
+    position was not yet held against the leader's epoch; `moves` grows with every partition that gets into one of the two.
     """
 
     def __init__(self, *, has_group: bool, drop_buffer: Callable[[PartitionState], None] = lambda state: None) -> None:
         self.mode = Mode.NONE
         self.version = 0
+        self.moves = 0
         self.unsettled: dict[PartitionState, None] = {}
         self.unchecked: dict[PartitionState, None] = {}
         self.has_moved = False  # a partition may be fetched that could not be, or elsewhere; the fetcher clears it
@@ -252,6 +253,7 @@ class SubscriptionState:
                 state.phase = Phase.AWAITING_COMMITTED if self._has_group else Phase.AWAITING_RESET
                 self.unsettled[state] = None
         self.version += 1
+        self.moves += 1
 
     # --- looking --------------------------------------------------------------------------------------------------------
 
@@ -304,6 +306,7 @@ class SubscriptionState:
         """Look the position up at EARLIEST, at LATEST, or by the policy (None)."""
         self._drop_buffer(state)
         state.await_reset(reset_to)
+        self.moves += 1
         self.unsettled[state] = None
         self.unchecked.pop(state, None)
 
@@ -321,6 +324,7 @@ class SubscriptionState:
         state.move_to(offset, leader_epoch, checked_epoch)
         self.unsettled.pop(state, None)
         if checked_epoch is None:
+            self.moves += 1
             self.unchecked[state] = None
         else:
             self.unchecked.pop(state, None)
@@ -330,6 +334,7 @@ class SubscriptionState:
         """The leader changed: what was read from the old one and not handed out is void, and the position is to be checked."""
         self._drop_buffer(state)
         state.await_validation()
+        self.moves += 1
         self.unchecked[state] = None
 
     def confirm(self, state: PartitionState, checked_epoch: int) -> None:

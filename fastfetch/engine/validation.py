@@ -80,17 +80,26 @@ class Validations:
         self._subscription = subscription
         self._timer = timer
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, seed)
-        self._seen_version = -1  # of the cluster
+        self._seen = (-1, -1)  # version of the cluster, moves of the subscription
+        self._look_at_ms: int | None = None  # if nothing new is seen; None: not before an answer comes
         self._checks: dict[PartitionState, Check] = {}
 
     def pump(self, now_ms: int) -> None:
-        if self._seen_version != self._cluster.version:
-            self._seen_version = self._cluster.version
+        if self._seen[0] != self._cluster.version:
             self._find_newer_leaders()
         unchecked = self._subscription.unchecked
+        seen = (self._cluster.version, self._subscription.moves)
         if not unchecked:
+            self._seen = seen
             self._checks.clear()
             return
+        # Thousands may be waiting for one broker, while others are read from: not all of them are looked at in every pass.
+        if seen == self._seen and (self._look_at_ms is None or now_ms < self._look_at_ms):
+            if self._look_at_ms is not None:
+                self._timer.at(self._look_at_ms)
+            return
+        self._seen = seen
+        self._look_at_ms = None
         by_node: dict[int, list[Check]] = {}
         for state in list(unchecked):
             leader = self._cluster.leader(state.tp)
@@ -104,13 +113,18 @@ class Validations:
                 if check is None or check.ticket != state.ticket or check.checked_epoch < leader.epoch:
                     check = self._checks[state] = Check(state, leader.epoch)
                 if check.retry_at_ms > now_ms:
-                    self._timer.at(check.retry_at_ms)
+                    self._look_at(check.retry_at_ms)
                 elif not check.in_flight:
                     by_node.setdefault(leader.leader, []).append(check)
         for node_id, checks in by_node.items():
             self._send(node_id, checks, now_ms)
         if len(self._checks) > 2 * len(unchecked) + 16:
             self._checks = {state: check for state, check in self._checks.items() if state in unchecked}
+
+    def _look_at(self, when_ms: int) -> None:
+        if self._look_at_ms is None or when_ms < self._look_at_ms:
+            self._look_at_ms = when_ms
+        self._timer.at(when_ms)
 
     def _find_newer_leaders(self) -> None:
         for state in self._subscription:
@@ -124,6 +138,7 @@ class Validations:
     def _send(self, node_id: int, checks: list[Check], now_ms: int) -> None:
         channel = self._channels.ready(node_id, Lane.CONTROL, now_ms)
         if channel is None:
+            self._look_at_ms = now_ms  # in each pass, for it may be ready in any
             if self._channels.is_down(node_id, Lane.CONTROL):
                 self._metadata.request_update()
             return
@@ -175,14 +190,15 @@ class Validations:
         check.in_flight = False
         check.attempts += 1
         check.retry_at_ms = now_ms + self._backoff.delay_ms(check.attempts)
-        self._timer.at(check.retry_at_ms)
+        self._look_at(check.retry_at_ms)
 
     # --- answers --------------------------------------------------------------------------------------------------------
 
     def _one(self, check: Check, part: Any, node_id: int, now_ms: int) -> None:
         state, position = check.state, check.state.position
         if self._checks.get(state) is not check or state.ticket != check.ticket:
-            return  # a seek, a reset or a newer leader since
+            self._look_at(now_ms)  # a seek, a reset, a hand-out put back or a newer leader since
+            return
         if state.phase is not Phase.AWAITING_VALIDATION or position is None:
             return
         code, epoch, end = part["error_code"], part["leader_epoch"], part["end_offset"]

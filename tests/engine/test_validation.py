@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 
+from fastfetch.engine.metadata import Cluster, Partition
 from fastfetch.errors import BrokerError, LogTruncationError, ProtocolError, TopicAuthorizationError
 from fastfetch.testing import encode_batch
 from fastfetch.types import TopicPartition
@@ -341,6 +342,30 @@ def test_partitions_that_move_together_are_asked_about_in_one_request_a_node() -
     assert all(s.position(p) == 100 for p in range(300))
 
 
+def test_partitions_that_wait_for_an_answer_are_not_looked_at_in_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands may wait for a broker that hangs, while others are read from."""
+    s = at_100(partitions=2)
+    both_move(s)
+    checked(s, {1: 5})
+    s.advance(2_000)
+    looks = 0
+    leader = Cluster.leader
+
+    def counting(cluster: Cluster, tp: TopicPartition) -> Partition | None:
+        nonlocal looks
+        looks += 1
+        return leader(cluster, tp)
+
+    monkeypatch.setattr(Cluster, "leader", counting)
+    for _ in range(10):
+        s.engine.validations.pump(s.now)
+    assert looks == 0
+    monkeypatch.undo()
+    for asked in [a for a in s.asked if a.api.name == API]:
+        s.answer(asked, epoch_ends(asked, {tp.partition: (5, 100) for tp in asked.partitions()}))
+    assert not s.engine.subscription.unchecked
+
+
 def test_once_a_leader_epoch_and_never_for_metadata_that_says_nothing_new() -> None:
     s = at_100()
     for epoch in (6, 7, 8):
@@ -485,8 +510,8 @@ def test_an_interrupted_hand_out_is_put_back_whatever_the_check_says_meanwhile(e
     if end is None or end >= 105:
         assert s.position() == 100
         s.advance(5_000)
-        for asked in [a for a in s.asked if a.api.name == API]:
-            s.answer(asked, epoch_ends(asked, {0: (5, 110)}))
+        while found := [a for a in s.asked if a.api.name == API]:
+            s.answer(found[0], epoch_ends(found[0], {0: (5, 110)}))
         s.fetched(s.expect("Fetch", node=2), {0: None})
         s.fetched(s.expect("Fetch", node=2, when=lambda a: offset(a) == 100), {0: records(100, 10, 5)})
         assert [o for _, o in s.take()] == list(range(100, 110))
