@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -540,19 +541,13 @@ def test_nothing_is_fetched_behind_the_end(broker: Broker) -> None:
     assert max(asked) == 90
 
 
-def closing(blocks: Iterator[Any]) -> Any:
-    from contextlib import closing
-
-    return closing(blocks)  # type: ignore[type-var]
-
-
 def test_an_iterator_that_is_left_closes_its_consumer(broker: Broker) -> None:
     [whole] = planned(broker, partitions=1)
     before = threading.active_count()
     blocks = read(whole, max_partition_fetch_bytes=100)
     next(blocks)
     assert broker.connections() > 0
-    blocks.close()  # type: ignore[attr-defined]
+    blocks.close()
     eventually(lambda: broker.connections() == 0)
     blocks = read(whole, max_partition_fetch_bytes=100)
     next(blocks)
@@ -831,6 +826,15 @@ def test_ranges_are_read_by_a_pool_of_processes(broker: Broker, method: str) -> 
     with multiprocessing.get_context(method).Pool(2) as pool:
         rows = [row for part in pool.map(rows_of, ranges) for row in part]
     assert rows == [(i, b"p0-%d" % i) for i in range(100)]
+
+
+def test_an_error_comes_out_of_another_process_as_it_is(broker: Broker) -> None:
+    ranges = planned(broker, partitions=1)
+    broker.truncate("orders", 1, 60)
+    broker.move_leader("orders", 1, 1)
+    with multiprocessing.get_context("spawn").Pool(1) as pool, pytest.raises(LogTruncationError, match="orders-1") as caught:
+        pool.map(rows_of, ranges)
+    assert (caught.value.partition, caught.value.divergent_offset) == (1, 60)
 
 
 def test_ranges_are_read_by_threads(broker: Broker) -> None:

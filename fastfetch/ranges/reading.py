@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from fastfetch.config import ConsumerConfig
 from fastfetch.consumer import Consumer
 from fastfetch.engine.subscription import LATEST, Phase
-from fastfetch.errors import LogTruncationError, NoOffsetForPartitionError, UnknownTopicError, UsageError
+from fastfetch.errors import FastFetchError, LogTruncationError, NoOffsetForPartitionError, UnknownTopicError, UsageError
 from fastfetch.errors import TimeoutError as TimedOut
 from fastfetch.records import RecordBlock
 from fastfetch.types import TopicPartition
@@ -21,13 +22,13 @@ from .values import OffsetRange
 
 __all__ = ["Reader", "read"]
 
+Blocks: TypeAlias = Generator[RecordBlock, None, None]
+
 # Nothing for so long is worth a closer look.
 QUIET_MS = 1000
 
 
-def read(
-    ranges: OffsetRange | Iterable[OffsetRange], /, *, timeout_ms: int | None = None, **settings: Any
-) -> Iterator[RecordBlock]:
+def read(ranges: OffsetRange | Iterable[OffsetRange], /, *, timeout_ms: int | None = None, **settings: Any) -> Blocks:
     """The records of a range as blocks; of several ranges, with one consumer, in no order between partitions.
 
     Every record with start <= offset < end comes once, and the iterator ends there. Nothing is committed. The consumer is made
@@ -47,7 +48,7 @@ def read(
             raise UsageError(f"read: {each!r} is no OffsetRange; make them with plan()")
     spans = _joined([each for each in wanted if each])
     if not spans:
-        return iter(())
+        return _read([], {}, 0)
     common = {(each.bootstrap_servers, each.isolation) for each in spans}
     if len(common) > 1:
         raise UsageError("read: these ranges have different bootstrap servers or isolation levels; read them one by one")
@@ -57,31 +58,36 @@ def read(
     return _read(spans, config, limit)
 
 
-def _read(spans: list[OffsetRange], config: dict[str, Any], timeout_ms: int) -> Iterator[RecordBlock]:
+def _read(spans: list[OffsetRange], config: dict[str, Any], timeout_ms: int) -> Blocks:
+    if not spans:
+        return
     todo: dict[TopicPartition, list[OffsetRange]] = {}
     for span in reversed(spans):
         todo.setdefault(span.tp, []).append(span)  # the next one is the last one
     with Consumer(config) as consumer:
         _check_topics(spans, Questions(consumer, timeout_ms))
         reader = Reader(consumer, todo, config)
-        reader.begin([parts[-1] for parts in todo.values()], timeout_ms)
-        while todo:
-            try:
-                blocks = reader.poll(timeout_ms)
-            except NoOffsetForPartitionError as error:
-                # A position was given; it is void only where the topic was deleted and created again.
-                raise _another_topic(next(tp for tp in todo if reader.position(tp) < 0)) from error
-            for block in blocks:
-                end = todo[TopicPartition(block.topic, block.partition)][-1].end
-                if block.next_offset > end:
-                    block = block[: int(block.offsets.searchsorted(end))]
-                if len(block):
-                    yield block
-            done = [parts.pop() for tp, parts in todo.items() if reader.position(tp) >= parts[-1].end]
-            if done:
-                reader.end(done, timeout_ms)
-                reader.begin([todo[span.tp][-1] for span in done if todo[span.tp]], timeout_ms)
-                todo = {tp: parts for tp, parts in todo.items() if parts}
+        try:
+            yield from _read_all(reader, todo, timeout_ms)
+        except NoOffsetForPartitionError as error:
+            # A position was given; it is void only where the topic was deleted and created again.
+            raise _another_topic(next(tp for tp in todo if reader.position(tp) < 0)) from error
+
+
+def _read_all(reader: Reader, todo: dict[TopicPartition, list[OffsetRange]], timeout_ms: int) -> Blocks:
+    reader.begin([parts[-1] for parts in todo.values()], timeout_ms)
+    while todo:
+        for block in reader.poll(timeout_ms):
+            end = todo[TopicPartition(block.topic, block.partition)][-1].end
+            if block.next_offset > end:
+                block = block[: int(block.offsets.searchsorted(end))]
+            if len(block):
+                yield block
+        done = [parts.pop() for tp, parts in todo.items() if reader.position(tp) >= parts[-1].end]
+        if done:
+            reader.end(done, timeout_ms)
+            reader.begin([todo[span.tp][-1] for span in done if todo[span.tp]], timeout_ms)
+            todo = {tp: parts for tp, parts in todo.items() if parts}
 
 
 def _check_topics(spans: list[OffsetRange], questions: Questions) -> None:
@@ -183,22 +189,31 @@ class Reader:
     def _pass_holes(self) -> bool:
         """Go past what compaction left of the last offsets of ranges. A committed read gets nothing from there while the next
         record belongs to an open transaction: it is told neither that record nor that there is none before it. Only a batch that
-        begins behind the end proves that; an empty answer does not, it may also mean that a broker needs longer."""
-        if self._consumer.config.isolation_level != "read_committed":
+        begins behind the end proves that; an empty answer does not, it may also mean that a broker needs longer. What is wrong
+        there is another reader's business."""
+        at = {
+            tp: s.position
+            for tp, s in self._states.items()
+            if s.position is not None and s.position < s.stop <= s.last_stable_offset
+        }
+        if self._consumer.config.isolation_level != "read_committed" or not at:
             return False
-        passed = False
-        for tp, state in self._states.items():
-            at, stop = state.position, state.stop
-            if at is None or not at < stop <= state.last_stable_offset:
-                continue
-            with Consumer({**self._config, "isolation_level": "read_uncommitted"}) as consumer:
-                uncommitted = Reader(consumer, [tp], self._config)
-                uncommitted.go(tp, at, at + 1)
-                blocks = consumer.poll_blocks(timeout_ms=QUIET_MS)
-                if (int(blocks[0].offsets[0]) if blocks else uncommitted.position(tp)) >= stop:
-                    self.go(tp, stop, stop)
-                    passed = True
-        return passed
+        next_records: dict[TopicPartition, int] = {}
+        with Consumer({**self._config, "isolation_level": "read_uncommitted"}) as consumer, suppress(FastFetchError):
+            everything = Reader(consumer, at, self._config)
+            for tp, position in at.items():
+                everything.go(tp, position, position + 1)
+            deadline = time.monotonic() + QUIET_MS / 1000
+            while len(next_records) < len(at) and (left := deadline - time.monotonic()) > 0:
+                for block in consumer.poll_blocks(timeout_ms=int(left * 1000)):
+                    next_records.setdefault(TopicPartition(block.topic, block.partition), int(block.offsets[0]))
+                for tp, position in at.items():
+                    if (reached := everything.position(tp)) > position:
+                        next_records.setdefault(tp, reached)
+        passed = [tp for tp, offset in next_records.items() if offset >= self._states[tp].stop]
+        for tp in passed:
+            self.go(tp, self._states[tp].stop, self._states[tp].stop)
+        return bool(passed)
 
     def _stalled(self, timeout_ms: int) -> Exception:
         open_ = [state for state in self._states.values() if state.position is not None and state.position < state.stop]
