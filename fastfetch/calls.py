@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fastfetch.core import Call, CommitCallback, ConsumerCore, Offsets, Steps, W, log_failure
+from fastfetch.core import STEP_MS, Call, CommitCallback, ConsumerCore, Offsets, Steps, W, log_failure
 from fastfetch.engine.arguments import Partitions, as_integer, as_offset, as_partition, as_partitions, flattened
 from fastfetch.engine.commits import Stored
 from fastfetch.engine.subscription import EARLIEST, LATEST, Mode
@@ -273,8 +273,8 @@ class BaseConsumer(ConsumerCore[W]):
                     break
                 waiter = self._new_waiter()
                 client.add_waiter(waiter)
-            yield waiter, left
-        if not is_held and not client.join(max(0.0, deadline - time.monotonic()) if client.has_ended else 0.0):
+            yield waiter, min(left, STEP_MS / 1000)
+        if not is_held and not client.join(1.0 if client.has_ended else 0.0):
             log.warning("the background thread did not end within %d ms; it ends by itself", limit)
 
     def _last_commits(self, deadline: float, *, commit_positions: bool) -> Steps[W, None]:
@@ -290,11 +290,14 @@ class BaseConsumer(ConsumerCore[W]):
         while client.is_alive:
             with client.lock:
                 left = deadline - time.monotonic()
-                if not engine.commits.is_busy or left <= 0:
+                if not engine.commits.is_busy:
+                    return
+                if left <= 0:
+                    log.warning("closing before the coordinator has answered the last commit: it may be stored or not")
                     return
                 waiter = self._new_waiter()
                 client.add_waiter(waiter)
-            yield waiter, left
+            yield waiter, min(left, STEP_MS / 1000)
 
     def _close_after(self, error: BaseException | None) -> Steps[W, None]:
         """At the end of a with block. What an exception interrupted was perhaps not processed: committing it would lose it."""

@@ -14,7 +14,9 @@ import logging
 import os
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from fastfetch.config import ConsumerConfig
@@ -83,7 +85,9 @@ class ConsumerCore(Generic[W]):
         self._owner: dict[str, object] = {}
         self._calling_back = False
         self._wakeup = False
-        self._engine = Engine(self.config, seed=int.from_bytes(os.urandom(4), "big"), wall_ms=lambda: time.time_ns() // 1_000_000)
+        # Without the callbacks: they may know this object, and what the thread can reach is never collected.
+        quiet = replace(self.config, on_stats=None, on_skipped=None)
+        self._engine = Engine(quiet, seed=int.from_bytes(os.urandom(4), "big"), wall_ms=lambda: time.time_ns() // 1_000_000)
         self._auto_commit = self.config.enable_auto_commit and self.config.group_id is not None
         # What polls do from time to time, by now_ms(); None: never.
         self._auto_commit_at = now_ms() + self.config.auto_commit_interval_ms if self._auto_commit else None
@@ -277,9 +281,7 @@ class ConsumerCore(Generic[W]):
 
     def _run_callbacks(self) -> None:
         """Tell the callers of commit_async, and of batches that were skipped, with no lock held."""
-        finished, skipped = self._engine.commits.finished_async, self._engine.skipped
-        while finished:
-            commit = finished.popleft()
+        for commit in drained(self._engine.commits.finished_async):
             if callable(commit.callback):
                 error: Exception | None = None
                 try:
@@ -287,8 +289,7 @@ class ConsumerCore(Generic[W]):
                 except FastFetchError as failure:
                     error = failure
                 self._call_back(commit.callback, commit.offsets, error)
-        while skipped:
-            corrupt = skipped.popleft()
+        for corrupt in drained(self._engine.skipped):
             if self.config.on_skipped is not None:
                 self._call_back(self.config.on_skipped, corrupt)
 
@@ -352,6 +353,16 @@ class Call:
     def __exit__(self, *error: object) -> None:
         if not self._consumer._calling_back:
             self._consumer._owner.clear()
+
+
+def drained(queue: deque[T]) -> Iterator[T]:
+    """What is in it, one by one. Another thread, which closes the consumer, may do the same."""
+    while True:
+        try:
+            item = queue.popleft()
+        except IndexError:
+            return
+        yield item
 
 
 def check_limit(what: str, limit: int | None) -> None:

@@ -756,7 +756,14 @@ def test_what_a_callback_raises_comes_out_and_nothing_is_lost(broker: Broker, wh
 
 
 def test_a_consumer_in_a_cycle_is_collected_quietly(broker: Broker) -> None:
-    consumer = consumer_of(broker, P0)
+    """Also if its callbacks know it."""
+
+    class App:
+        def told(self, metrics: object) -> None: ...
+
+    app = App()
+    consumer = app.consumer = consumer_of(broker, P0, on_stats=app.told, on_skipped=app.told)  # type: ignore[attr-defined]
+    del app
     read(consumer, 10)
     client = consumer._client
     cycle: dict[str, Any] = {"consumer": consumer}
@@ -793,10 +800,19 @@ def test_the_interpreter_ends_quietly_whatever_is_under_way(broker: Broker, how:
     assert time.monotonic() - begun < 20
 
 
-def test_close_says_when_a_commit_failed_and_does_not_raise(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_close_with_all_the_time_in_the_world(broker: Broker) -> None:
+    consumer = consumer_of(broker, P0, group_id="g")
+    read(consumer, 100)
+    timed(lambda: consumer.close(timeout_ms=2**63), 5)
+    assert not consumer._client.is_alive
+    assert broker.committed("g")[P0].offset == 100
+
+
+def test_close_says_that_a_commit_was_not_answered_and_does_not_raise(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "fastfetch")
     consumer = consumer_of(broker, P0, group_id="g")
     read(consumer, 100)
     broker.on("OffsetCommit", drop(), times=None)
     timed(lambda: consumer.close(timeout_ms=200), 0.2)
     assert not consumer._client.is_alive
+    assert "may be stored or not" in caplog.text
