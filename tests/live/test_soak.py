@@ -47,7 +47,9 @@ def test_nothing_is_lost_and_nothing_grows(three: Kafka) -> None:
     def pause_and_resume() -> None:
         some = draw.sample(partitions, 2)
         reader.do(lambda consumer: consumer.pause(some))
+        places = [reader.next[tp.partition] for tp in some]
         time.sleep(draw.uniform(0, 0.5))
+        assert [reader.next[tp.partition] for tp in some] == places
         reader.do(lambda consumer: consumer.resume(some))
 
     def seek_back() -> None:
