@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastfetch import OffsetAndMetadata, TopicPartition
-from fastfetch.errors import CrcMismatchError
+from fastfetch.errors import CorruptBatchError, CrcMismatchError, UsageError
 from fastfetch.testing import control_batch, encode_batch
 from tests.engine.script import Asked, Script, batch
 
@@ -216,6 +216,27 @@ def test_d20_commits_never_pass_a_bad_batch() -> None:
     assert s.engine.skip(P0) == 20
     s.fetched(s.expect("Fetch"), {0: batch(20)})
     assert s.take() == [(0, o) for o in range(20, 30)]
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip"])
+def test_d20_nothing_is_gone_past_where_nothing_says_what_follows(policy: str) -> None:
+    """A batch whose length makes no sense: whatever stands behind it may be anything."""
+    bad = bytearray(batch(10))
+    bad[8:12] = b"\xff" * 4
+    s = Script(on_corrupt=policy)
+    s.started()
+    s.fetched(s.expect("Fetch"), {0: batch(0) + bytes(bad) + batch(20)})
+    s.advance(1_000)
+    for asked in [asked for asked in s.asked if asked.api.name == "Fetch"]:
+        s.fetched(asked, {0: bytes(bad) + batch(20)})
+    assert s.take() == [(0, o) for o in range(10)]
+    for _ in range(2):
+        with pytest.raises(CorruptBatchError):
+            s.engine.raise_fault()
+    assert s.position() == 10
+    assert not s.engine.skipped
+    with pytest.raises(UsageError, match="seek"):
+        s.engine.skip(P0)
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
+from fastfetch.engine.pending import Pending
 from fastfetch.engine.readahead import HandOut
 from fastfetch.engine.subscription import EARLIEST, LATEST, Phase
 from fastfetch.errors import CorruptBatchError, FastFetchError, UsageError
@@ -26,6 +28,7 @@ class World(Wires):
     def __init__(self, draw: random.Random) -> None:
         super().__init__(draw)
         self.delivered = 0
+        self.pending: list[Pending[Any]] = []  # what the caller waits for
         for p in range(PARTITIONS):
             for _ in range(3):
                 self.produce(p, draw.randrange(1 << 16))
@@ -236,7 +239,18 @@ class World(Wires):
             if expected.incarnation is not None and expected.epoch >= 0 and what.leader_epoch is not None:
                 mark = (expected.incarnation, expected.epoch, expected.epoch_at)
                 self.marks[tp.partition, what.offset, what.leader_epoch] = mark
-        self.engine.commit(offsets, self.now + 5_000, is_async=True)
+        self.pending.append(self.engine.commit(offsets, self.now + 5_000, is_async=True).pending)
+        self.run()
+
+    def ask(self, p: int, how: int) -> None:
+        """A question: what the topic has, what is committed, where a time begins."""
+        tp = TopicPartition(TOPIC, p)
+        if how % 4 == 0:
+            self.pending.append(self.engine.ask_topic(TOPIC))
+        elif how % 4 == 1 and self.has_group:
+            self.pending.append(self.engine.read_committed_offsets([tp]))
+        else:
+            self.pending.append(self.engine.offsets_at({tp: how}))  # a time, which no reset asks for
         self.run()
 
     def _hear_fault(self) -> None:
@@ -417,11 +431,17 @@ class World(Wires):
 
     def _rest(self) -> None:
         """Nothing to do: a fetch per fetch_max_wait_ms and broker, metadata by age, and nothing else."""
+        for _ in range(100):  # commits end by their deadlines
+            if all(pending.done for pending in self.pending):
+                break
+            self.wait(100)
+            self.work()
         self.sent.clear()
         for _ in range(20):
             self.wait(500)
             self.work()
         self.check()
+        assert all(pending.done for pending in self.pending), "a question was never answered"
         assert self.sent.get("Fetch", 0) <= 2 * NODES * 10_000 // self.config.fetch_max_wait_ms + 2 * NODES, self.sent
         assert self.sent.get("ListOffsets", 0) == 0, self.sent
         unknown = any(p >= len(self.cluster.logs) for p in self.expected)

@@ -113,6 +113,7 @@ class Wires:
         # (API, partition, node) -> (ask, until ms): not to be asked again before
         self.refused: dict[tuple[str, int, int], tuple[Ask, int]] = {}
         self.metadata_not_before = 0
+        self.newest: dict[tuple[str, int], Sent] = {}  # the newest look-up of a partition, by API
         self.marks: dict[tuple[int, int, int], tuple[int, int, int]] = {}  # (partition, offset, epoch): the record before it
         self.known_epochs: dict[tuple[bytes | None, int], int] = {}
         self.lost_at: dict[str, int] = {}
@@ -180,7 +181,9 @@ class Wires:
             key = "partition_index" if name == "ListOffsets" else "partition"
             for topic in request.body["topics"]:
                 for what in topic["partitions"]:
-                    self._check_wait(what[key], sent)
+                    if what.get("timestamp", -1) < 0:  # else a caller's question
+                        self._check_wait(what[key], sent)
+                        self.newest[name, what[key]] = sent
         elif name == "OffsetCommit":
             for topic in request.body["topics"]:
                 for what in topic["partitions"]:
@@ -411,6 +414,10 @@ class Wires:
         for part in body["topics"][0]["partitions"]:
             p, code = part["partition_index"], part["error_code"]
             expected = self._is_current(p, sent)
+            if asked[TopicPartition(TOPIC, p)]["timestamp"] >= 0:
+                continue
+            if self.newest["ListOffsets", p] is not sent:
+                continue  # a newer leader was asked meanwhile
             if code:
                 self.explained.add(code)
                 if is_retriable(code):

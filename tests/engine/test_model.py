@@ -133,6 +133,10 @@ class Walk(RuleBasedStateMachine):
     def commit(self) -> None:
         self.world.commit()
 
+    @rule(p=partition, how=number)
+    def ask(self, p: int, how: int) -> None:
+        self.world.ask(p, how)
+
     @invariant()
     def holds(self) -> None:
         if hasattr(self, "world"):
@@ -193,6 +197,7 @@ def steps_of(world: World, draw: random.Random) -> list[tuple[float, Callable[[]
         (1, lambda: world.assign(draw.choice([0b111, 0b111, 0b111, draw.randrange(32)]))),
         (1, lambda: world.skip(some())),
         (1, world.commit),
+        (0.5, lambda: world.ask(draw.randrange(PARTITIONS + 1), draw.randrange(4))),
         (1.5, lambda: world.elect(some(), draw.randint(0, NODES), draw.choice([0, 0, 0, 1, 3, 9, 30]), draw.randrange(4))),
         (0.4, lambda: world.retain(some(), draw.randint(1, 4))),
         (0.1, world.recreate),
