@@ -24,6 +24,7 @@ import click
 from fastfetch.cli import complain
 from fastfetch.cli.tables import Table
 from fastfetch.errors import FastFetchError, UsageError
+from fastfetch.log import snapshot_of
 from fastfetch.segments import Log, partition_of
 from fastfetch.testing import Broker, Logged
 from fastfetch.types import TopicPartition
@@ -175,7 +176,8 @@ def _load(broker: Broker, sources: dict[TopicPartition, Source], names: dict[byt
         internal = topic in ("__consumer_offsets", "__transaction_state")
         names[broker.create_topic(topic, total, topic_id=topic_id, internal=internal)] = topic
         for partition, source in here.items():
-            yield from broker.load_segment(source.files, topic, partition)
+            known = snapshot_of(Log(source.files[0]).segments[0])
+            yield from broker.load_segment(source.files, topic, partition, open_transactions=known)
         missing = [partition for partition in range(total) if partition not in here]
         if missing:
             yield f"{topic}: partitions that are not here are served empty: {', '.join(_runs(missing))}"

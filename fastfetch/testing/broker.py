@@ -290,9 +290,18 @@ class Broker:
             self._cluster.partition(topic, partition).generate(template, repeats)
             self._cluster.changed.notify_all()
 
-    def load_segment(self, path: str | Path | Sequence[Path], topic: str, partition: int = 0) -> list[str]:
+    def load_segment(
+        self,
+        path: str | Path | Sequence[Path],
+        topic: str,
+        partition: int = 0,
+        *,
+        open_transactions: Mapping[int, int] | None = None,
+    ) -> list[str]:
         """Serve a broker's `.log` file, several in order, or a partition folder of them, at the offsets they have. Makes the
         topic if need be.
+
+        open_transactions   producer id: first offset of the transactions that are open where the files begin
 
         They stay on disk (see `fastfetch.testing.disk`). What is appended to them later is not served. Returns what of them
         can't be served, as sentences.
@@ -309,7 +318,7 @@ class Broker:
                 self._cluster.create_topic(topic, partition + 1, 1, None, False)
             elif partition >= len(self._cluster.topics[topic].partitions):
                 self._cluster.add_partitions(topic, partition + 1, 1)
-            remarks = self._cluster.partition(topic, partition).load(files)
+            remarks = self._cluster.partition(topic, partition).load(files, open_transactions or {})
             self._cluster.changed.notify_all()
         return remarks
 

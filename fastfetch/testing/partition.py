@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -74,8 +74,8 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset of an open transaction, or the high watermark (KIP-98)."""
-        return min([self.high_watermark, *self.open_transactions.values()])
+        """The first offset of an open transaction, or the high watermark (KIP-98). Never before the log's start."""
+        return max(self.log_start, min([self.high_watermark, *self.open_transactions.values()]))
 
     def visible_end(self, isolation: int) -> int:
         return self.last_stable_offset if isolation else self.high_watermark
@@ -122,9 +122,10 @@ class Partition:
         """Append `repeats` copies of a run of batches without storing them."""
         self._add(GeneratedSegment(template, repeats, self.next_offset, self.leader_epoch))
 
-    def load(self, files: Sequence[Path]) -> list[str]:
+    def load(self, files: Sequence[Path], open_transactions: Mapping[int, int]) -> list[str]:
         """Serve `.log` files, in order and as they are on disk. Returns what of them is not, as sentences."""
         remarks = []
+        self.open_transactions |= open_transactions
         for file, following in zip_longest(files, files[1:]):
             upto = int(following.stem) if following is not None and following.stem.isdigit() else None
             segment = DiskSegment(file, upto)

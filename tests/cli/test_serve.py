@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -17,10 +18,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from crc32c import crc32c
 
 import fastfetch
 from fastfetch.cli import main
-from fastfetch.testing import encode_batch, rebase
+from fastfetch.testing import control_batch, encode_batch, rebase
 from tests.testing.peers import aiokafka, confluent_kafka, kafka
 from tests.testing.wire import Wire, only
 
@@ -269,6 +271,23 @@ def test_a_log_cut_in_the_middle_of_a_batch(tmp_path: Path) -> None:
         [remark] = served.remarks
         assert "are no whole batch and are not served" in remark
         assert confluent_read(served.servers, "orders", 0, "read_uncommitted") == on_disk(folder)
+
+
+@pytest.mark.parametrize("ends", ["aborted", "open"])
+def test_a_transaction_that_began_before_the_log_does(tmp_path: Path, ends: str) -> None:
+    """The first segment is gone; what was open where the second begins stands in its snapshot."""
+    theirs = encode_batch([b"x"] * 5, base_offset=110, producer_id=7, transactional=True)
+    marker = control_batch("abort", producer_id=7, base_offset=125)
+    folder = write(tmp_path / "tx-0", {100: [batch(100), theirs, batch(115), marker if ends == "aborted" else b""]})
+    body = struct.pack(">iqhiqiqiq", 1, 7, 0, 4, 50, 0, TIME, 0, 40)  # one producer, whose transaction began at 40
+    (folder / f"{100:020d}.snapshot").write_bytes(struct.pack(">hI", 1, crc32c(body)) + body)
+    with serving(folder) as served:
+        end = {"aborted": 126, "open": 100}[ends]
+        assert [(row["start"], row["stable"]) for row in served.partitions] == [(100, end)]
+        for read in CLIENTS:
+            expected = on_disk(folder, "read_committed")
+            assert len(expected) == (20 if ends == "aborted" else 0)
+            assert read(served.servers, "tx", 0, "read_committed") == expected
 
 
 def test_what_is_written_meanwhile_is_not_served(tmp_path: Path) -> None:
