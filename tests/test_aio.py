@@ -12,6 +12,7 @@ import inspect
 import logging
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -778,6 +779,48 @@ def test_the_interpreter_ends_with_an_open_consumer(broker: Broker, how: str) ->
         [sys.executable, "-c", code, broker.bootstrap_servers, how], capture_output=True, text=True, timeout=30, check=False
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("call", ["poll", "iterate", "commit"])
+def test_ctrl_c_ends_a_program_that_waits(broker: Broker, call: str) -> None:
+    broker.on("OffsetCommit", drop(), times=None)
+    code = """if True:
+        import asyncio, signal, sys
+        from fastfetch import AsyncConsumer, TopicPartition
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        tp = TopicPartition('orders', 0)
+
+        async def main():
+            async with AsyncConsumer(bootstrap_servers=sys.argv[1], auto_offset_reset='latest', group_id='g') as consumer:
+                consumer.assign([tp])
+                await consumer.position(tp)
+                print("ready", flush=True)
+                if sys.argv[2] == "poll":
+                    await consumer.poll(timeout_ms=60_000)
+                elif sys.argv[2] == "commit":
+                    await consumer.commit({tp: 1})
+                else:
+                    async for _ in consumer:
+                        pass
+
+        try:
+            asyncio.run(main())
+        except KeyboardInterrupt:
+            print("out", flush=True)
+        """
+    words = [sys.executable, "-c", code, broker.bootstrap_servers, call]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.2)
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "out\n"
+    assert time.monotonic() - begun < 0.2 + 2 * SLACK
+    assert process.wait(10) == 0
+    assert process.stdout.read() == ""
+    process.stdout.close()
 
 
 def test_a_failed_construction_is_quiet() -> None:
