@@ -104,6 +104,13 @@ def test_up_to_the_last_stable_offset(broker: Broker) -> None:
         assert row[3:5] == [end, end]
 
 
+def test_commits_are_read_before_ends(broker: Broker) -> None:
+    """The other way round a group that keeps up would be ahead of the end that is shown."""
+    assert kfetch("-b", broker.bootstrap_servers, "-g", "g").exit_code == 0
+    asked = [request.api for request in broker.requests()]
+    assert asked.index("OffsetFetch") < asked.index("ListOffsets")
+
+
 # ---------------------------------------------------------------------------------------------------------------- monitoring
 
 
