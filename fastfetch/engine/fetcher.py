@@ -49,6 +49,7 @@ STALE_LEADER = frozenset({3, 6, 9, 56, 74, 75, 78, 100, 103})  # errors that a f
 SESSION_ERRORS = frozenset({70, 71})  # part of a session's life: a broker that was restarted, a cache that is full
 FIRST_WITH_SESSIONS, FIRST_BY_ID = 7, 13
 SIDE_WAIT_MS = 100  # the longest that the next seek may have to wait
+HASTY_MS, HASTY_TIMES = 10, 8  # an empty answer is hasty within this time (or a quarter of its wait); so many are normal
 ALL_ASKED_MS = 100  # however large the backlog of some partitions, all are asked about so often
 STRIKES = 10  # topic-id errors in a row before the caller hears of them
 
@@ -56,14 +57,15 @@ STRIKES = 10  # topic-id errors in a row before the caller hears of them
 class Flight:
     """A fetch on its way. `reserved` is what its answer may cost of the budget, if it inflates as was guessed."""
 
-    __slots__ = ("inflation", "lane", "node_id", "reserved", "session")
+    __slots__ = ("inflation", "lane", "node_id", "reserved", "sent_ms", "session")
 
-    def __init__(self, node_id: int, lane: Lane, session: FetchSession, reserved: int, inflation: float) -> None:
+    def __init__(self, node_id: int, lane: Lane, session: FetchSession, reserved: int, inflation: float, now_ms: int) -> None:
         self.node_id = node_id
         self.lane = lane
         self.session = session
         self.reserved = reserved
         self.inflation = inflation
+        self.sent_ms = now_ms
 
     def covered(self) -> set[PartitionState]:
         """Partitions whose next records this will bring."""
@@ -105,6 +107,7 @@ class Fetcher:
         self._reserved = 0
         self._node_retry_ms: dict[int, int] = {}
         self._all_asked_ms: dict[int, int] = {}  # node -> until when asking a few partitions will do
+        self._hasty: dict[int, int] = {}  # node -> empty answers in a row that did not wait for anything
         self._no_room: dict[int, int] = {}  # node -> what the request costs that there was no room for
         self.is_starved = False  # a request waits for room in the budget
         self.has_news = False  # a waiting poll wants to know of an error
@@ -278,7 +281,7 @@ class Fetcher:
                 state.fail(error, sticky=False)
             self.has_news = True
             return
-        flight = Flight(node_id, lane, session, cost, self._intake.inflation)
+        flight = Flight(node_id, lane, session, cost, self._intake.inflation, now_ms)
         limit = self._config.max_partition_fetch_bytes
         body = {
             "max_wait_ms": min(self._config.fetch_max_wait_ms, SIDE_WAIT_MS if lane is Lane.SIDE else 0x7FFFFFFF),
@@ -295,7 +298,7 @@ class Fetcher:
         }
 
         def answered(response: FetchResponse, now_ms: int) -> None:
-            self.latency.add(now_ms - call.sent_ms)
+            self.latency.add(now_ms - flight.sent_ms)
             self._answered(flight, response, now_ms)
 
         def failed(error: FastFetchError, now_ms: int) -> None:
@@ -309,7 +312,7 @@ class Fetcher:
         self._flights[node_id, lane] = flight
         self._reserved += cost
         self.fetches += 1
-        call = self._channels.send(
+        self._channels.send(
             channel, tables.FETCH, version, body, now_ms, on_answer=answered, on_failure=failed, read=_read_fetch
         )  # fmt: skip
 
@@ -372,6 +375,8 @@ class Fetcher:
                 self._refused(state, part, response, node_id, now_ms)
             elif part.diverging_epoch is not None:
                 self._subscription.request_validation(state)
+                state.attempts += 1
+                state.retry_at_ms = now_ms + self._backoff.delay_ms(state.attempts)
             elif part.preferred_read_replica >= 0 and not part.records:
                 note_log(state, part)
                 self._redirected(state, part.preferred_read_replica, node_id, now_ms)
@@ -389,6 +394,19 @@ class Fetcher:
             session.restart()  # it would go on without them
             if not seen:
                 self._node_retry_ms[node_id] = now_ms + self._config.retry_backoff_ms
+        if flight.lane is Lane.DATA:
+            self._mind_haste(flight, any(part.records for part in response.partitions), now_ms)
+
+    def _mind_haste(self, flight: Flight, has_records: bool, now_ms: int) -> None:
+        """A broker that has nothing new waits before it says so. One that does not, again and again, would be asked without a
+        pause."""
+        if has_records or now_ms - flight.sent_ms > max(HASTY_MS, self._config.fetch_max_wait_ms // 4):
+            self._hasty.pop(flight.node_id, None)
+            return
+        count = self._hasty[flight.node_id] = self._hasty.get(flight.node_id, 0) + 1
+        if count > HASTY_TIMES:
+            pause_ms = min(self._config.retry_backoff_ms, 1 << min(count - HASTY_TIMES, 20))
+            self._node_retry_ms[flight.node_id] = max(self._node_retry_ms.get(flight.node_id, 0), now_ms + pause_ms)
 
     def _redirected(self, state: PartitionState, replica: int, node_id: int, now_ms: int) -> None:
         """The leader names a nearer replica instead of giving records (KIP-392)."""

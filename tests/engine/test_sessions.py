@@ -291,6 +291,24 @@ def test_without_a_backlog_all_are_asked(high: int) -> None:
     assert said(s.expect("Fetch"))[:2] == (SESSION, 1)
 
 
+@pytest.mark.parametrize("wait_ms", [500, 0])
+def test_a_broker_that_answers_at_once_that_there_is_nothing_is_not_asked_without_a_pause(wait_ms: int) -> None:
+    s = Script(1, fetch_max_wait_ms=wait_ms)
+    s.started(0)
+    end = s.now + 10_000
+    while s.now < end:
+        for fetch in [asked for asked in s.asked if asked.api.name == "Fetch"]:
+            s.fetched(fetch, {0: None}, session=SESSION)
+        s.advance(1)
+    assert 90 < s.count("Fetch") < 130
+    s.advance(100)
+    s.fetched(s.expect("Fetch"), {0: batch(0)}, session=SESSION)
+    for n in range(1, 20):  # and records end that
+        s.fetched(s.expect("Fetch"), {0: batch(10 * n)}, session=SESSION)
+        s.take()
+    assert s.position() == 190
+
+
 def test_sessions_are_ended_on_closing() -> None:
     s = Script(2, nodes=2)
     s.started(0, 1)

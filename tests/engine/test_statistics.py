@@ -231,9 +231,10 @@ def test_notes_do_not_pile_up() -> None:
 def test_fetch_latency() -> None:
     s = Script()
     s.started()
-    for wait in [10] * 98 + [400, 1_000]:
+    for n, wait in enumerate([10] * 98 + [400, 1_000]):
         s.advance(wait)
-        s.fetched(s.expect("Fetch"), {0: None})
+        s.fetched(s.expect("Fetch"), {0: batch(10 * n)})
+        s.take()
     got = metrics(s)
     assert (got["fetch_latency_p50_ms"], got["fetch_latency_max_ms"]) == (10, 1_000)
     assert 400 <= got["fetch_latency_p99_ms"] <= 450
