@@ -81,3 +81,36 @@ def test_a_look_up_settles_only_the_partition_that_waits_for_it() -> None:
     state.assign([TopicPartition("t", 1)])
     assert not state.settle(p0, p0.ticket, 9), "it was given up"
     assert p0.position is None
+
+
+def test_whatever_has_to_be_asked_about_counts_as_a_move() -> None:
+    """Other state machines look at the partitions that wait only when there is a new one."""
+    subscription = SubscriptionState(has_group=False)
+    seen = subscription.moves
+    tp = TopicPartition("t", 0)
+
+    def moved() -> bool:
+        nonlocal seen
+        before, seen = seen, subscription.moves
+        return seen > before
+
+    subscription.assign([tp])
+    assert moved()
+    state = subscription.get(tp, "test")
+    subscription.seek(state, 5, 3)
+    assert moved()
+    assert state in subscription.unchecked
+    subscription.confirm(state, 4)
+    assert not moved()
+    assert not subscription.unchecked
+    subscription.request_validation(state)
+    assert moved()
+    assert state in subscription.unchecked
+    subscription.request_reset(state, None)
+    assert moved()
+    assert state in subscription.unsettled
+    assert not subscription.unchecked
+    subscription.settle(state, state.ticket, 7, 4, 4)
+    assert not moved()
+    assert not subscription.unsettled
+    assert state.phase is Phase.FETCHING

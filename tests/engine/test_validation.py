@@ -342,6 +342,25 @@ def test_partitions_that_move_together_are_asked_about_in_one_request_a_node() -
     assert all(s.position(p) == 100 for p in range(300))
 
 
+def test_a_partition_waits_no_longer_than_its_own_backoff() -> None:
+    s = at_100(partitions=2)
+    both_move(s)
+    for _ in range(5):
+        asked = s.expect(API)
+        parts: dict[int, tuple[int, int] | int] = {tp.partition: 5 for tp in asked.partitions() if tp == P1}
+        s.answer(asked, epoch_ends(asked, parts) if P0 not in asked.partitions() else epoch_ends(asked, parts | {0: (5, 100)}))
+        s.advance(1_500)
+    s.engine.seek(P0, 60, 4)
+    s.run()
+    for asked in [a for a in s.asked if a.api.name == API]:
+        s.answer(asked, epoch_ends(asked, {tp.partition: 5 for tp in asked.partitions()}))
+    failed_at = s.now  # the first time for one, and the sixth for the other
+    s.advance(500)
+    asked = s.expect(API)
+    assert set(asked.partitions()) == {P0}
+    assert asked.at_ms - failed_at <= 1.2 * s.config.retry_backoff_ms
+
+
 def test_partitions_that_wait_for_an_answer_are_not_looked_at_in_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands may wait for a broker that hangs, while others are read from."""
     s = at_100(partitions=2)
