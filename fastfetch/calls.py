@@ -6,6 +6,7 @@ halfway.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import time
@@ -147,6 +148,8 @@ class BaseConsumer(ConsumerCore[W]):
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
         """Start a commit of the positions as they are now. Commits keep their order; `callback(offsets, error)`, a plain
         function, is called, in that order, by a later poll, commit or close."""
+        if inspect.iscoroutinefunction(callback):
+            raise UsageError("commit_async: the callback must be a plain function: it is called, not awaited")
         with Call(self, "commit_async"):
             self._start_commit("commit_async", offsets, None, callback, is_async=True)
 

@@ -16,6 +16,7 @@ Defaults are those of Kafka's Java consumer 4.1, except:
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -205,6 +206,8 @@ def _reset_policy(name: str, value: Any) -> str:
 
 
 def _callable(name: str, value: Any) -> Callable[[Any], object] | None:
+    if inspect.iscoroutinefunction(value):
+        raise ConfigError(f"{name} must be a plain function: it is called, not awaited; got {value!r}")
     if value is None or callable(value):
         return value  # type: ignore[no-any-return]
     raise ConfigError(f"{name} must be a function of one argument, or None; got {value!r}")

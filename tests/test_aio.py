@@ -635,6 +635,20 @@ def test_callbacks_run_in_the_loops_thread_and_what_they_raise_comes_out(broker:
     run(main())
 
 
+def test_callbacks_that_would_have_to_be_awaited_are_refused(broker: Broker) -> None:
+    async def callback(*_: object) -> None: ...
+
+    with pytest.raises(ConfigError, match="on_stats must be a plain function"):
+        consumer_of(broker, on_stats=callback)
+
+    async def main() -> None:
+        async with consumer_of(broker, P0, group_id="g") as consumer:
+            with pytest.raises(UsageError, match="plain function"):
+                consumer.commit_async(callback=callback)
+
+    run(main())
+
+
 def test_batches_that_were_gone_past_are_told(broker: Broker) -> None:
     bad = bytearray(encode_batch([b"bad"] * 5))
     bad[-3] ^= 1

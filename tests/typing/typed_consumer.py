@@ -101,7 +101,7 @@ def values(found: OffsetAndTimestamp, tp: TopicPartition) -> None:
 
 
 async def refused_too(consumer: AsyncConsumer) -> None:
-    (await consumer.poll()).offsets  # error: a dict
+    print((await consumer.poll()).offsets)  # error: a dict
     consumer.poll().items()  # error: not awaited
     await consumer.seek(TopicPartition("orders", 0), 17)  # error: plain
 
