@@ -48,7 +48,8 @@ cdef enum:
     ARENA_SLACK = 1 << 17           # compressed blocks may inflate to 128 KiB each, whatever they really hold
     BLOCK_SPAN = 0x7FFFFFFF         # starts in a block are int32
     TIMED_SHIFT = 18                # one entry is timed in about 2^18 bytes, a record counting 64 more; every one that is as large
-    FAULTS_NS = 10000              # a few page faults
+    FAULTS_NS = 10000               # a few page faults
+    CLOCK_NS = 1000                 # a look at the clock takes no longer; another program's turn in the middle of one does
 
 cdef int64_t INT64_HIGHEST = <int64_t>0x7FFFFFFFFFFFFFFF
 
@@ -69,8 +70,8 @@ cdef inline bint is_timed(const ff_entry *entry) noexcept nogil:
 cdef void start_watch(ff_watch *watch, const ff_entry *entry) noexcept nogil:
     watch.weight = max(1.0, <double>(1 << TIMED_SHIFT) / <double>effort(entry))
     watch.at_ns = ff_clock_ns()
-    watch.cost_ns = ff_clock_ns() - watch.at_ns
-    watch.at_ns += watch.cost_ns
+    watch.cost_ns = min(ff_clock_ns() - watch.at_ns, <int64_t>CLOCK_NS)
+    watch.at_ns = ff_clock_ns()
 
 
 cdef void lap(ff_watch *watch, size_t size, int64_t *sum) noexcept nogil:
