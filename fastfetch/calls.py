@@ -181,7 +181,7 @@ class BaseConsumer(ConsumerCore[W]):
         group = "" if self.config.group_id is None else f" group_id={self.config.group_id!r}"
         return f"<fastfetch.{type(self).__name__} {servers}{group}{' closed' if self._closed else ''}>"
 
-    # --- calls that wait ----------------------------------------------------------------------------------------
+    # --- calls that wait ------------------------------------------------------------------------------------------------
 
     def _position(self, partition: TopicPartition, timeout_ms: int | None) -> Steps[W, int]:
         [tp] = as_partitions(partition, "position")

@@ -103,7 +103,7 @@ class ConsumerCore(Generic[W]):
             raise
         self._closed = False
 
-    # --- what the two do in their own way ---------------------------------------------------------------------------------
+    # --- what the two do in their own way -------------------------------------------------------------------------------
 
     def _caller(self) -> object:
         """Who is calling, to tell two callers apart."""
@@ -112,7 +112,7 @@ class ConsumerCore(Generic[W]):
     def _new_waiter(self) -> W:
         raise NotImplementedError
 
-    # --- waiting ------------------------------------------------------------------------------------------------
+    # --- waiting --------------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
         """Raise what ends a waiting call."""
@@ -159,7 +159,7 @@ class ConsumerCore(Generic[W]):
                 pending.cancel()
         return pending.result()
 
-    # --- records ------------------------------------------------------------------------------------------------
+    # --- records --------------------------------------------------------------------------------------------------------
 
     def _block_limit(self, max_records: int | None) -> int | None:
         """Of poll_blocks(): whole blocks unless somebody set a limit."""
@@ -256,7 +256,7 @@ class ConsumerCore(Generic[W]):
         if is_next:
             yield record
 
-    # --- what polls do besides ----------------------------------------------------------------------------------
+    # --- what polls do besides ------------------------------------------------------------------------------------------
 
     def _do_what_is_due(self) -> None:
         now, metrics = now_ms(), None
@@ -300,7 +300,7 @@ class ConsumerCore(Generic[W]):
         finally:
             self._calling_back = False
 
-    # --- commits ------------------------------------------------------------------------------------------------
+    # --- commits --------------------------------------------------------------------------------------------------------
 
     def _need_group(self, what: str) -> None:
         if self.config.group_id is None:
