@@ -15,7 +15,7 @@ from fastfetch.types import TopicPartition
 from .bounds import Bounds, Given, check_bounds
 from .questions import Questions
 from .questions import settings as fixed_settings
-from .reading import Reader
+from .reading import Move, Reader
 from .sizes import SAMPLES, Sizes
 from .values import Isolation, OffsetRange
 
@@ -109,8 +109,8 @@ def _cut_by_bytes(reader: Reader, ranges: list[OffsetRange], target: int, questi
             at = size.whole.start + len(size.whole) * turn // SAMPLES
             if at >= size.reached:
                 size.begin(at)
-                reader.go(tp, at, at + 1)
                 waiting.add(tp)
+        reader.go(*(Move(tp, sizes[tp].start, sizes[tp].start + 1) for tp in waiting))
         while waiting:
             try:
                 blocks = reader.poll(questions.left_ms)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from fastfetch.config import ConsumerConfig
 from fastfetch.consumer import Consumer
@@ -20,7 +20,7 @@ from .questions import Questions
 from .questions import settings as fixed_settings
 from .values import OffsetRange
 
-__all__ = ["Reader", "read"]
+__all__ = ["Move", "Reader", "read"]
 
 Blocks: TypeAlias = Generator[RecordBlock, None, None]
 
@@ -135,6 +135,15 @@ def _joined(ranges: list[OffsetRange]) -> list[OffsetRange]:
     return out
 
 
+class Move(NamedTuple):
+    """With a leader epoch it is found out first whether the log was cut below `start`."""
+
+    tp: TopicPartition
+    start: int
+    stop: int
+    leader_epoch: int | None = None
+
+
 class Reader:
     """A consumer whose partitions are each read from a start up to a stop, behind which nothing is fetched."""
 
@@ -146,26 +155,26 @@ class Reader:
         self._states = {tp: consumer._engine.subscription.get(tp, "read") for tp in tps}
         self._leader_epochs: dict[TopicPartition, int | None] = {}
 
-    def go(self, tp: TopicPartition, start: int, stop: int, leader_epoch: int | None = None) -> None:
-        """Read from `start` up to `stop`. What was read before and not handed out is dropped."""
+    def go(self, *moves: Move) -> None:
+        """Read these partitions from a start up to a stop. What was read of them before and not handed out is dropped."""
         consumer = self._consumer
         with consumer._client.lock:
-            self._states[tp].stop = stop
-            consumer._engine.seek(tp, start, leader_epoch)
+            for tp, start, stop, leader_epoch in moves:
+                self._states[tp].stop = stop
+                consumer._engine.seek(tp, start, leader_epoch)
             consumer._client.poke()
 
     def begin(self, spans: list[OffsetRange], timeout_ms: int) -> None:
         self._check(spans, timeout_ms)
         for span in spans:
             self._leader_epochs[span.tp] = self._leader_epoch(span.tp)
-            self.go(span.tp, span.start, span.end)
+        self.go(*(Move(span.tp, span.start, span.end) for span in spans))
 
     def end(self, spans: list[OffsetRange], timeout_ms: int) -> None:
         """These have been read. Their partitions are at rest until they begin another one."""
         # Another leader since then: were the last records still the ones that were planned?
         self._check([span for span in spans if self._leader_epoch(span.tp) != self._leader_epochs[span.tp]], timeout_ms)
-        for span in spans:
-            self.go(span.tp, span.end, span.end)
+        self.go(*(Move(span.tp, span.end, span.end) for span in spans))
 
     def position(self, tp: TopicPartition) -> int:
         position = self._states[tp].position
@@ -201,8 +210,7 @@ class Reader:
         next_records: dict[TopicPartition, int] = {}
         with Consumer({**self._config, "isolation_level": "read_uncommitted"}) as consumer, suppress(FastFetchError):
             everything = Reader(consumer, at, self._config)
-            for tp, position in at.items():
-                everything.go(tp, position, position + 1)
+            everything.go(*(Move(tp, position, position + 1) for tp, position in at.items()))
             deadline = time.monotonic() + QUIET_MS / 1000
             while len(next_records) < len(at) and (left := deadline - time.monotonic()) > 0:
                 for block in consumer.poll_blocks(timeout_ms=int(left * 1000)):
@@ -211,8 +219,7 @@ class Reader:
                     if (reached := everything.position(tp)) > position:
                         next_records.setdefault(tp, reached)
         passed = [tp for tp, offset in next_records.items() if offset >= self._states[tp].stop]
-        for tp in passed:
-            self.go(tp, self._states[tp].stop, self._states[tp].stop)
+        self.go(*(Move(tp, self._states[tp].stop, self._states[tp].stop) for tp in passed))
         return bool(passed)
 
     def _stalled(self, timeout_ms: int) -> Exception:
@@ -232,8 +239,7 @@ class Reader:
         """Does the log still have what these were planned for, up to their ends? By the epoch of the leader of that time
         (KIP-320), which finds out even if the log was cut and has grown again; else by where the log ends."""
         questions = Questions(self._consumer, timeout_ms)
-        for span in spans:
-            self.go(span.tp, span.end, span.end, span.leader_epoch)
+        self.go(*(Move(span.tp, span.end, span.end, span.leader_epoch) for span in spans))
 
         def checked() -> bool | None:
             for span in spans:
