@@ -808,3 +808,28 @@ def test_a_limit_cuts_blocks_anywhere_and_loses_nothing(limit: int) -> None:
         seen += [o for _, o in part]
         assert s.position() == seen[-1] + 1
     assert seen == list(range(2, 30))
+
+
+def test_a_position_between_two_blocks_is_where_the_batch_ends_by_its_header() -> None:
+    s = Script()
+    s.started()
+    s.fetched(s.expect("Fetch"), {0: batch(0, 2, last=4) + batch(5, 2, codec="lz4")})
+    out = s.engine.take(None, 1)
+    assert [block.offsets.tolist() for block in out.blocks] == [[0, 1]]
+    assert s.position() == 5
+    assert s.take() == [(0, 5), (0, 6)]
+
+
+@pytest.mark.parametrize("limit", [None, 3, 10, 12])
+def test_an_undone_hand_out_counts_as_buffered_again(limit: int | None) -> None:
+    s = Script()
+    s.started()
+    s.fetched(s.expect("Fetch"), {0: batch(0) + batch(10, codec="lz4")})
+    state = s.engine.subscription.find(P0)
+    assert state is not None
+    before = s.engine.readahead.bytes
+    out = s.engine.take(limit)
+    s.engine.readahead.undo(out)
+    assert s.engine.readahead.bytes == state.buffered_bytes == before > 0
+    s.engine.readahead.drop(state)
+    assert s.engine.readahead.bytes == 0
