@@ -353,7 +353,7 @@ def test_a_partition_waits_no_longer_than_its_own_backoff() -> None:
     s.engine.seek(P0, 60, 4)
     s.run()
     for asked in [a for a in s.asked if a.api.name == API]:
-        s.answer(asked, epoch_ends(asked, {tp.partition: 5 for tp in asked.partitions()}))
+        s.answer(asked, epoch_ends(asked, {tp.partition: 7 for tp in asked.partitions()}))
     failed_at = s.now  # the first time for one, and the sixth for the other
     s.advance(500)
     asked = s.expect(API)
