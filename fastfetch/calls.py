@@ -28,7 +28,7 @@ log = logging.getLogger("fastfetch.consumer")
 
 CLOSE_MS = 30_000
 # Of a close on the way out with an interrupt or a cancellation: nobody wants to wait then.
-HASTY_CLOSE_MS = 200
+HASTY_CLOSE_MS = 100
 
 
 class BaseConsumer(ConsumerCore[W]):
@@ -290,10 +290,10 @@ class BaseConsumer(ConsumerCore[W]):
                 if offsets:
                     until_ms = now_ms() + int((deadline - time.monotonic()) * 1000)
                     engine.commit(offsets, until_ms, is_async=True).callback = log_failure
-        while client.is_alive:
+        while True:
             with client.lock:
                 left = deadline - time.monotonic()
-                if not engine.commits.is_busy:
+                if client.has_ended or not engine.commits.is_busy:
                     return
                 if left <= 0:
                     log.warning("closing before the coordinator has answered the last commit: it may be stored or not")

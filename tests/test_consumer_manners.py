@@ -281,6 +281,7 @@ def test_an_interrupt_at_every_point_of_the_construction_leaves_no_thread() -> N
     consumer.close()
     assert at > 50, "the points were not found"
     until(lambda: not [thread for thread in threading.enumerate() if thread.name == "fastfetch-unfinished"])
+    gc.collect()  # those sockets, while their warning is ignored
 
 
 def test_interrupts_in_any_call_leave_a_usable_consumer(broker: Broker) -> None:
@@ -490,12 +491,8 @@ FORKED: list[Callable[[Consumer], object]] = [
 def test_a_forked_child_is_refused_even_if_the_lock_was_held_at_the_fork(broker: Broker) -> None:
     with consumer_of(broker, P0, group_id="g") as consumer:
         read(consumer, 100)
-        time.sleep(0.1)
-        consumer.seek(P0, 50)
-        read(consumer, 50)
         consumer.end_offsets([P0])
-        consumer.commit()  # every connection there will be has been opened
-        connects = consumer.metrics()["connects"]
+        consumer.commit()
         held, let_go = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -522,7 +519,8 @@ def test_a_forked_child_is_refused_even_if_the_lock_was_held_at_the_fork(broker:
             thread.join()
         consumer.seek(P0, 0)
         assert read(consumer, 100) == list(range(100))
-        assert consumer.metrics()["connects"] == connects, "the child touched the parent's sockets"
+        consumer.commit()
+        assert consumer.metrics()["connections_lost"] == 0, "the child touched the parent's sockets"
 
 
 def test_a_loop_over_records_ends_in_a_child_that_is_forked_inside_it(broker: Broker) -> None:
@@ -537,21 +535,17 @@ def test_a_loop_over_records_ends_in_a_child_that_is_forked_inside_it(broker: Br
 def test_a_child_that_ends_leaves_the_parents_consumer_alone(broker: Broker, ending: str) -> None:
     """In a process of its own, where warnings show: the child collects the consumer, and the interpreter ends in it."""
     code = """if True:
-        import gc, multiprocessing, os, sys, time, warnings
+        import gc, multiprocessing, os, sys, warnings
         from fastfetch import Consumer, TopicPartition
 
         warnings.simplefilter("error", ResourceWarning)
         tp = TopicPartition("orders", 0)
         consumer = Consumer(bootstrap_servers=sys.argv[1], auto_offset_reset="earliest", group_id="g")
         consumer.assign([tp])
-        for start in (0, 50):  # every connection there will be is opened
-            consumer.seek(tp, start)
-            while consumer.position(tp) < 100:
-                consumer.poll(timeout_ms=1000)
-            time.sleep(0.1)
+        while consumer.position(tp) < 100:
+            consumer.poll(timeout_ms=1000)
         consumer.end_offsets([tp])
         consumer.commit()
-        connects = consumer.metrics()["connects"]
 
         if sys.argv[2] == "multiprocessing":
             child = multiprocessing.get_context("fork").Process(target=gc.collect)
@@ -568,7 +562,8 @@ def test_a_child_that_ends_leaves_the_parents_consumer_alone(broker: Broker, end
             assert os.waitpid(pid, 0)[1] == 0
         consumer.seek(tp, 50)
         assert consumer.poll(timeout_ms=5000)[tp][0].offset == 50
-        assert consumer.metrics()["connects"] == connects
+        consumer.commit()
+        assert consumer.metrics()["connections_lost"] == 0
         consumer.close()
         """
     done = subprocess.run(
@@ -816,3 +811,19 @@ def test_close_says_that_a_commit_was_not_answered_and_does_not_raise(broker: Br
     timed(lambda: consumer.close(timeout_ms=200), 0.2)
     assert not consumer._client.is_alive
     assert "may be stored or not" in caplog.text
+
+
+def test_close_does_not_wait_for_a_thread_that_has_ended(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = consumer_of(broker, P0, group_id="g")
+    read(consumer, 100)
+    broker.on("OffsetCommit", drop(), times=None)
+    consumer.commit_async()
+
+    def broken(now_ms: int) -> None:
+        raise RuntimeError("planted")
+
+    timer = threading.Timer(0.2, monkeypatch.setattr, (consumer._engine, "pump", broken))
+    timer.start()
+    timed(consumer.close, 5)
+    timer.join()
+    assert not consumer._client.is_alive
