@@ -13,6 +13,7 @@ from fastfetch.engine.pending import Pending
 from fastfetch.engine.readahead import HandOut
 from fastfetch.engine.subscription import EARLIEST, LATEST, Phase
 from fastfetch.errors import CorruptBatchError, FastFetchError, UsageError
+from fastfetch.protocol import tables
 from fastfetch.types import TopicPartition
 from tests.engine.model_broker import NONE, TOPIC
 from tests.engine.model_log import Batch, Log
@@ -450,13 +451,17 @@ class World(Wires):
 
     def _part(self) -> None:
         """The client closes: sessions that it holds are ended by it."""
-        kept = [(node, session.id) for node, session in self.engine.fetcher._sessions.items() if session.id]
+        held = {node: session.id for node, session in self.engine.fetcher._sessions.items() if session.id}
+        used = {sent.node for line in self.lines.values() for sent in line.asked if sent.api is tables.FETCH}
         self.engine.fetcher.end_sessions(self.now)
         for action in self.engine.take_actions():
             self._perform(action)
-        for sent in [sent for line in self.lines.values() for sent in line.asked if is_farewell(sent)]:
+        ended = [sent for line in self.lines.values() for sent in line.asked if is_farewell(sent)]
+        assert {sent.node for sent in ended} >= used & held.keys(), "a session is left behind at a broker that is connected"
+        for sent in ended:
+            assert sent.body["session_id"] == held[sent.node]
             self.cluster.answer(sent, NONE)
-        assert not any(session in self.cluster.nodes[node].sessions for node, session in kept)
+            assert held[sent.node] not in self.cluster.nodes[sent.node].sessions
 
 
 def _refuses(call: Callable[[], object]) -> None:
