@@ -833,3 +833,13 @@ def test_an_undone_hand_out_counts_as_buffered_again(limit: int | None) -> None:
     assert s.engine.readahead.bytes == state.buffered_bytes == before > 0
     s.engine.readahead.drop(state)
     assert s.engine.readahead.bytes == 0
+
+
+@pytest.mark.parametrize(("isolation", "level"), [("read_uncommitted", 0), ("read_committed", 1)])
+def test_the_isolation_level_is_said(isolation: str, level: int) -> None:
+    s = Script(isolation_level=isolation)
+    s.assign()
+    look_up = s.expect("ListOffsets")
+    assert look_up.body["isolation_level"] == level
+    s.found(look_up, {0: 0})
+    assert s.expect("Fetch").body["isolation_level"] == level
