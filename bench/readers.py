@@ -7,9 +7,9 @@ has been handed over; processor time is that of the whole process between the sa
 system. Records are counted, nothing else is done with them.
 
 What makes it fair to the peers: queues and fetch sizes are raised far above their defaults, and a call asks for 10,000 records
-where it is told a number. confluent-kafka is read by consume(300) as well: its records then stay in the processor's cache and cost
-half as much. Its CRC check stays off, as it is by default; the others and we check. A client called "... defaults" has no setting
-but where to connect and where to begin; confluent-kafka must have a group, and commits nothing in it.
+where it is told a number. confluent-kafka is read by consume(300) as well: its records then stay in the processor's cache and
+take half the processor time. Its CRC check stays off, as it is by default; the others and we check. A client called "...
+defaults" has no setting but where to connect and where to begin; confluent-kafka must have a group, and commits nothing in it.
 """
 
 from __future__ import annotations
