@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Self
 
 DEFAULT_VERSION = "4.1.0"
+OLDEST_VERSION = "2.8.2"
 HOST = "127.0.0.1"
 START_SECONDS = 90  # a broker is ready after about 3; a loaded machine gets time
 PORTS = range(10_000, 20_000)  # below those that systems give to outgoing connections

@@ -13,9 +13,9 @@ import pytest
 
 from fastfetch import TopicPartition
 from tests.live.administration import active_controller, move
-from tests.live.conftest import Kafka, wait_for
+from tests.live.conftest import Kafka, need, wait_for
 from tests.live.history import Load, Reader
-from tests.live.kafka_cluster import KafkaCluster
+from tests.live.kafka_cluster import OLDEST_VERSION, KafkaCluster
 
 PARTITIONS = 6
 
@@ -50,8 +50,9 @@ def test_a_leader_is_killed_and_comes_back(three: Kafka, topic: str) -> None:
     kill_a_leader(three, topic)
 
 
-def test_a_leader_of_the_oldest_version_is_killed_and_comes_back(cluster_or_skip: None, tmp_path: Path) -> None:
-    with KafkaCluster(tmp_path / "oldest", version="2.8.2", brokers=3) as running:
+def test_a_leader_of_the_oldest_version_is_killed_and_comes_back(tmp_path: Path) -> None:
+    need(OLDEST_VERSION)
+    with KafkaCluster(tmp_path / "oldest", version=OLDEST_VERSION, brokers=3) as running:
         oldest = Kafka(running)
         kill_a_leader(oldest, oldest.topic("faults", PARTITIONS, min_insync_replicas=2))
 

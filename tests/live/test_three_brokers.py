@@ -15,6 +15,7 @@ PARTITIONS = 6
 
 
 def test_nothing_is_lost_or_repeated_when_leaders_change(three: Kafka) -> None:
+    three.wait_in_sync()
     topic = three.topic("spread", partitions=PARTITIONS)
     partitions = [TopicPartition(topic, p) for p in range(PARTITIONS)]
     leaders = {p.id: p.leader for p in three.admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions.values()}

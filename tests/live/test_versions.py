@@ -11,8 +11,8 @@ import pytest
 import fastfetch
 from fastfetch import TopicPartition
 from fastfetch.engine.channels import Channels
-from tests.live.conftest import CODECS, SECONDS, Kafka, Sent, read_to_end, send, sent
-from tests.live.kafka_cluster import KafkaCluster
+from tests.live.conftest import CODECS, SECONDS, Kafka, Sent, need, read_to_end, send, sent
+from tests.live.kafka_cluster import DEFAULT_VERSION, OLDEST_VERSION, KafkaCluster
 
 START = 1_700_000_000_000
 STEP_MS = 10
@@ -20,9 +20,9 @@ COUNT = 90  # records of each codec
 
 # The highest versions that both sides have: (the broker's 2.8 Fetch knows no topic ids yet, 3.9 and later do).
 SPOKEN = {
-    "2.8.2": {"Fetch": 12, "Metadata": 11, "ListOffsets": 6, "OffsetCommit": 8, "OffsetFetch": 7},
+    OLDEST_VERSION: {"Fetch": 12, "Metadata": 11, "ListOffsets": 6, "OffsetCommit": 8, "OffsetFetch": 7},
     "3.9.1": {"Fetch": 16, "Metadata": 12, "ListOffsets": 9, "OffsetCommit": 9, "OffsetFetch": 9},
-    "4.1.0": {"Fetch": 16, "Metadata": 13, "ListOffsets": 10, "OffsetCommit": 9, "OffsetFetch": 9},
+    DEFAULT_VERSION: {"Fetch": 16, "Metadata": 13, "ListOffsets": 10, "OffsetCommit": 9, "OffsetFetch": 9},
     "4.3.1": {"Fetch": 16, "Metadata": 13, "ListOffsets": 10, "OffsetCommit": 9, "OffsetFetch": 9},
 }
 
@@ -38,6 +38,7 @@ def broker(version: str, request: pytest.FixtureRequest, tmp_path_factory: pytes
     if version == kafka.cluster.version:
         yield kafka
         return
+    need(version)
     with KafkaCluster(tmp_path_factory.mktemp("kafka") / version, version=version) as running:
         yield Kafka(running)
 
