@@ -9,6 +9,8 @@ import multiprocessing
 import pickle
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fastfetch import OffsetRange, Timestamp, TopicPartition, plan, read
@@ -33,7 +35,7 @@ from fastfetch.errors import (
 )
 from fastfetch.errors import TimeoutError as TimedOut
 from fastfetch.testing import Broker, control_batch, encode_batch
-from fastfetch.testing.faults import delay, drop, error, flip
+from fastfetch.testing.faults import Action, close, cut, delay, drop, error, flip, reset
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ISOLATIONS = ("read_uncommitted", "read_committed")
@@ -314,9 +316,9 @@ def test_cut_at_every_offset(broker: Broker, codec: str, magic: int) -> None:
     log_of(broker, *(encode_batch([b"%d" % i] * 7, base_offset=i * 7, codec=codec, magic=magic) for i in range(3)))
     [whole] = planned(broker, "log")
     assert spans([whole]) == [(0, 0, 21)]
-    for cut in range(22):
-        assert offsets(dataclasses.replace(whole, end=cut)) == [*range(cut)]
-        assert offsets(dataclasses.replace(whole, start=cut)) == [*range(cut, 21)]
+    for at in range(22):
+        assert offsets(dataclasses.replace(whole, end=at)) == [*range(at)]
+        assert offsets(dataclasses.replace(whole, start=at)) == [*range(at, 21)]
     for each in whole.split(1):
         [block] = read(each)
         assert (block.offsets.tolist(), block.values()) == ([each.start], [b"%d" % (each.start // 7)])
@@ -456,7 +458,8 @@ STEPS = st.one_of(
 
 @pytest.fixture(scope="module")
 def bare() -> Iterator[Broker]:
-    with Broker(nodes=2) as broker:
+    with Broker(nodes=2) as broker, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastfetch.ranges.reading.QUIET_MS", 100)
         yield broker
 
 
@@ -470,7 +473,6 @@ names = itertools.count()
     st.sampled_from([1 << 20, 1, 150]),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=60)
 def test_random_logs_cut_at_random(
     bare: Broker, steps: list[Any], isolation: Any, cuts: list[float], fetch_bytes: int, shuffled: random.Random
 ) -> None:
@@ -765,6 +767,30 @@ def test_errors_that_pass_are_passed_over(broker: Broker) -> None:
     broker.on("ListOffsets", error(6))
     broker.on("Metadata", delay(0.05), times=None)
     assert sorted(offsets(planned(broker))) == sorted([*range(100)] * 2)
+
+
+@pytest.mark.parametrize("fault", [cut(50), reset(), close(), error(6)], ids=["cut", "reset", "close", "not the leader"])
+def test_faults_between_any_two_blocks(broker: Broker, fault: Action) -> None:
+    [whole] = planned(broker, partitions=1)
+    found: list[int] = []
+    for block in read(whole, max_partition_fetch_bytes=100, max_buffered_bytes=1000, timeout_ms=20_000):
+        found += block.offsets.tolist()
+        broker.on("Fetch", fault)
+    assert found == [*range(100)]
+
+
+LEFT_OPEN = """
+import sys, fastfetch
+[one] = fastfetch.plan(sys.argv[1], "orders", partitions=1)
+blocks = fastfetch.read(one, max_partition_fetch_bytes=100)
+print(len(next(blocks)))
+"""
+
+
+def test_a_program_that_ends_in_the_middle_is_quiet(broker: Broker) -> None:
+    command = [sys.executable, "-W", "error", "-c", LEFT_OPEN, broker.bootstrap_servers]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "10\n", "")
 
 
 def test_ctrl_c_ends_a_read_that_waits(broker: Broker) -> None:

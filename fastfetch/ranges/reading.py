@@ -224,9 +224,11 @@ class Reader:
 
     def _stalled(self, timeout_ms: int) -> Exception:
         open_ = [state for state in self._states.values() if state.position is not None and state.position < state.stop]
-        for state in open_:
-            if 0 <= state.high_watermark < state.stop:
-                return _cut_off(state.tp, state.stop, state.high_watermark, state.leader_epoch, None)
+        short = {state.tp: state.stop for state in open_ if 0 <= state.high_watermark < state.stop}
+        with suppress(FastFetchError):  # a follower may just be behind: the leader knows
+            for tp, at in Questions(self._consumer, QUIET_MS // 4).ends(short, LATEST).items():
+                if at.offset < short[tp]:
+                    return _cut_off(tp, short[tp], at.offset, None, None)
         where = ", ".join(f"{state.tp} at {state.position} of {state.stop}" for state in open_[:5])
         more = f" and {len(open_) - 5} more" if len(open_) > 5 else ""
         return self._consumer._engine.unreachable() or TimedOut(f"nothing came for {timeout_ms} ms: {where}{more}")
