@@ -148,7 +148,7 @@ class Statistics:
             self._begun_ms = now_ms
         self._notes.append(self._counters())
         self._next_note_ms = now_ms + NOTE_EVERY_MS
-        while len(self._notes) > 2 and self._notes[0].at_ms < now_ms - WINDOW_MS:
+        while len(self._notes) > 2 and self._notes[0].at_ms < now_ms - WINDOW_MS:  # a rate over no time is none
             self._notes.popleft()
 
     def _counters(self) -> Note:
@@ -159,12 +159,8 @@ class Statistics:
         )  # fmt: skip
 
     def _since(self) -> Note | None:
-        """Notes to compare with: the oldest within the window that are a second old. After a long silence, those before it."""
-        now_ms, found = self._now_ms, None
-        for note in self._notes:
-            if found is None or (found.at_ms < now_ms - WINDOW_MS and note.at_ms <= now_ms - NOTE_EVERY_MS):
-                found = note
-        return found if found is not None and found.at_ms < now_ms else None
+        """Notes to compare with: the oldest within the window. In the first second after a silence, those before it."""
+        return self._notes[0] if self._notes and self._notes[0].at_ms < self._now_ms else None
 
     def snapshot(self, now_ms: int | None = None) -> dict[str, Any]:
         """Everything, as a new dict. `now_ms` None: as of the engine's last pass."""
