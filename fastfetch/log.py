@@ -32,7 +32,9 @@ from fastfetch.errors import CorruptBatchError, FastFetchError, UsageError
 from fastfetch.records import BatchHeader, RecordBlock, decode
 from fastfetch.segments import FIRST_WINDOW, LENGTH_END, MAX_OFFSET, WINDOW, Cursor, Log, Segment, proved_headers
 
-__all__ = ["Isolation", "control_type", "cut_short", "headers", "log_bounds", "no_log", "offset_for_time", "read_log", "snapshot_of"]
+__all__ = [
+    "Isolation", "control_type", "cut_short", "headers", "log_bounds", "no_log", "offset_for_time", "read_log", "snapshot_of",
+]  # fmt: skip
 
 ABORT = 0  # type of the control record that ends a transaction so
 CONTROL_BYTE, CONTROL_BIT = 22, 0x20  # of a batch's attributes
