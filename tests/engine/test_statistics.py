@@ -183,7 +183,7 @@ def test_rates_are_over_the_last_ten_seconds() -> None:
     flow(s, 12, per_second=40)
     assert metrics(s)["records_per_s"] == pytest.approx(40, rel=0.15), "nothing of what was before"
     s.advance(20_000)
-    metrics(s)  # the first look after a silence still counts from before it
+    assert metrics(s)["records_per_s"] == pytest.approx(2, rel=0.1), "40 since the last note, before the silence"
     s.advance(1_000)
     assert metrics(s)["records_per_s"] == 0
 
