@@ -132,6 +132,18 @@ def test_c02_prefetched_records_are_in_no_commit() -> None:
     assert sent(s.expect("OffsetCommit")) == {P0: 4}
 
 
+def test_c07_a_commit_is_what_it_was_when_it_was_asked_for() -> None:
+    s = Script(group_id="g")
+    s.started()
+    offsets = {P0: OffsetAndMetadata(10)}
+    asked_for = s.engine.commit(offsets, s.now + 10_000)
+    offsets[P0] = OffsetAndMetadata(20)
+    asked = s.expect("OffsetCommit")
+    assert sent(asked) == {P0: 10}
+    s.committed(asked, {0: 0})
+    assert asked_for.pending.result() == {P0: OffsetAndMetadata(10)}
+
+
 # --- D: what the decoder's cases are to a consumer ----------------------------------------------------------------------
 
 

@@ -428,7 +428,9 @@ class World(Wires):
 
     def _is_done(self) -> bool:
         knows_topic = self.seen_incarnation in (0, self.cluster.incarnation)
-        return knows_topic and all(self.expected[p].position == end for p, end in self.expected_ends().items())
+        return not self.expected or (
+            knows_topic and all(self.expected[p].position == end for p, end in self.expected_ends().items())
+        )
 
     def _rest(self) -> None:
         """Nothing to do: a fetch per fetch_max_wait_ms and broker, metadata by age, and nothing else."""
