@@ -843,3 +843,13 @@ def test_the_isolation_level_is_said(isolation: str, level: int) -> None:
     assert look_up.body["isolation_level"] == level
     s.found(look_up, {0: 0})
     assert s.expect("Fetch").body["isolation_level"] == level
+
+
+def test_a_look_up_whose_connection_is_lost_is_asked_again() -> None:
+    s = Script()
+    s.assign()
+    s.lose(s.expect("ListOffsets").conn)
+    assert s.position() is None
+    s.advance(1_000)
+    s.found(s.expect("ListOffsets"), {0: 4})
+    assert s.position() == 4
