@@ -207,6 +207,8 @@ class ConsumerCore(Generic[W]):
             self._check()
             found = self._engine.readahead.peek(self.config.max_poll_records)
             if found is None:
+                if self._engine.wants_pump:  # positions may have moved past batches without records
+                    self._client.poke()
                 return None, self._news(deadline)
             state, chunk, part = found
             is_whole = chunk.row + len(part) == len(chunk.blocks[0])

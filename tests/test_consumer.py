@@ -167,6 +167,26 @@ def test_read_committed_reads_past_markers_and_aborted_records(broker: Broker) -
             assert consumer.position(tp) == 6
 
 
+@pytest.mark.timeout(60)
+def test_iteration_asks_for_more_once_it_has_passed_what_holds_no_record() -> None:
+    """The budget is nearly used up by a paused partition: the next fetch waits until nothing is left to hand out."""
+    p0, p1 = TopicPartition("tx", 0), TopicPartition("tx", 1)
+    with Broker() as broker:
+        broker.create_topic("tx", partitions=2)
+        for _ in range(20):
+            broker.append("tx", 0, encode_batch([b"x" * 80_000]))
+        for _ in range(5):
+            broker.append("tx", 1, encode_batch([b"x" * 80_000], transactional=True, producer_id=7, producer_epoch=0))
+            broker.append("tx", 1, control_batch("abort", producer_id=7, producer_epoch=0))
+        broker.append("tx", 1, encode_batch([b"kept"]))
+        with consumer_of(broker, p0, isolation_level="read_committed", max_buffered_bytes=1 << 20) as consumer:
+            while consumer.metrics()["buffered_bytes"] < 500_000:
+                time.sleep(0.01)
+            consumer.pause(p0)
+            consumer.assign([p0, p1])
+            assert next(iter(consumer)).value == b"kept"
+
+
 def test_a_failover_is_not_seen_by_the_reader(broker: Broker) -> None:
     with consumer_of(broker, P0, P1, P2, max_partition_fetch_bytes=200) as consumer:
         got = read(consumer, 30)

@@ -370,6 +370,8 @@ class Fetcher:
             state = asked.state
             if not asked.is_current or state.phase is not Phase.FETCHING:
                 self._intake.dropped_answers += 1  # a seek, a reset or another assignment since
+                if part.error_code == 0:
+                    note_log(state, part)  # within a session it is said once
                 continue
             if part.error_code != 0:
                 self._refused(state, part, response, node_id, now_ms)

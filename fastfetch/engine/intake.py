@@ -49,6 +49,7 @@ class Intake:
         assert records is not None
         note_log(state, part)
         state.attempts = 0
+        state.is_out_of_range = False
         start = state.fetch_offset
         promised, leader_epoch = promised_end(records, start)
         # No promise, or one that leads nowhere: wait for the decoder before asking again.

@@ -249,6 +249,16 @@ def test_out_of_range_ahead_of_the_position_waits_for_the_position() -> None:
     assert offset(s.expect("Fetch")) == 40
 
 
+def test_an_offset_that_is_in_range_again_is_read_ahead_from() -> None:
+    s = Script()
+    s.started()
+    s.fetched(s.expect("Fetch"), {0: batch(0)})
+    s.fetched(s.expect("Fetch"), {0: 1})
+    assert len(s.take()) == 10
+    s.fetched(s.expect("Fetch"), {0: batch(10)})
+    assert offset(s.expect("Fetch")) == 20
+
+
 def test_a_seek_beats_the_look_up_of_a_reset() -> None:
     s = Script()
     s.assign()

@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from fastfetch.engine.subscription import LATEST
 from fastfetch.types import TopicPartition
 from tests.engine.script import Asked, Script, batch
 
@@ -330,3 +331,17 @@ def test_brokers_that_know_no_sessions() -> None:
         assert fetch.version == 6
         assert {tp.partition: p["fetch_offset"] for tp, p in fetch.partitions().items()} == {0: 10 * n}
         s.fetched(fetch, {0: batch(10 * n)})
+
+
+def test_what_an_answer_says_of_a_log_counts_also_after_a_seek() -> None:
+    """A broker says it once: an idle partition would have no lag for ever."""
+    s = Script()
+    [tp] = s.started(at=3)
+    fetch = s.expect("Fetch")
+    s.engine.seek_to([tp], LATEST, "seek_to_end")
+    s.fetched(fetch, {0: batch(3)}, session=SESSION, high=13)
+    s.found(s.expect("ListOffsets"), {0: 13})
+    fetch = s.expect("Fetch", when=lambda asked: asked.body["session_epoch"] > 0)
+    assert said(fetch) == (SESSION, 1, {0: 13}, [])
+    s.fetched(fetch, {}, session=SESSION)
+    assert s.engine.lag(tp) == 0
