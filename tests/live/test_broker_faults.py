@@ -5,15 +5,17 @@ Every record arrives once and in order, no poll raises, and none takes longer th
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from fastfetch import TopicPartition
 from tests.live.administration import active_controller, move
-from tests.live.conftest import Kafka, need, wait_for
+from tests.live.conftest import SECONDS, Kafka, need, wait_for
 from tests.live.history import Load, Reader
 from tests.live.kafka_cluster import OLDEST_VERSION, KafkaCluster
 
@@ -33,7 +35,7 @@ def everything(topic: str) -> list[TopicPartition]:
 
 
 def kill_a_leader(kafka: Kafka, topic: str) -> None:
-    with Reader(kafka, everything(topic)) as reader:
+    with Reader(kafka, everything(topic), group_id=topic, enable_auto_commit=False) as reader:
         with Load(kafka, topic, PARTITIONS) as load:
             reader.wait_for_more()
             victim = kafka.leaders(topic)[0]
@@ -44,6 +46,11 @@ def kill_a_leader(kafka: Kafka, topic: str) -> None:
             kafka.wait_in_sync()
             reader.wait_for_more()
         reader.wait_for_all(load)
+        reader.do(lambda consumer: consumer.commit())
+    other = confluent_kafka.Consumer({"bootstrap.servers": kafka.servers, "group.id": topic, "log_level": 0})
+    with contextlib.closing(other):
+        found = other.committed([confluent_kafka.TopicPartition(topic, p) for p in range(PARTITIONS)], SECONDS)
+    assert {at.partition: at.offset for at in found} == load.acknowledged
 
 
 def test_a_leader_is_killed_and_comes_back(three: Kafka, topic: str) -> None:
