@@ -707,6 +707,15 @@ def test_a_changed_base_offset_above_the_high_watermark_is_found() -> None:
     assert s.position() == 10
 
 
+def test_records_committed_while_the_broker_read_are_none_with_a_changed_offset() -> None:
+    """The high watermark of an answer is older than its records (Partition.readRecords of Kafka)."""
+    s = Script()
+    s.started()
+    s.fetched(s.expect("Fetch"), {0: batch(0) + batch(10)}, high=10)
+    assert [o for _, o in s.take()] == list(range(20))
+    assert offset(s.expect("Fetch")) == 20
+
+
 # --- D11: no progress ------------------------------------------------------------------------------------------------------
 
 
@@ -863,3 +872,26 @@ def test_a_look_up_whose_connection_is_lost_is_asked_again() -> None:
     s.advance(1_000)
     s.found(s.expect("ListOffsets"), {0: 4})
     assert s.position() == 4
+
+
+@pytest.mark.parametrize("act", ["seek", "poll", "pause"])
+def test_iteration_ends_where_its_next_record_is_no_longer_the_next(act: str) -> None:
+    s = Script()
+    s.started()
+    s.fetched(s.expect("Fetch"), {0: batch(0)})
+    found = s.engine.readahead.peek(10)
+    assert found is not None
+    state, chunk, part = found
+    steps = s.engine.readahead.steps(state, state.ticket, chunk, chunk.row, part.records()[:-1])
+    assert next(steps).offset == 0
+    if act == "seek":
+        s.engine.seek(P0, 50)
+        s.fetched(s.expect("Fetch", when=lambda asked: offset(asked) == 50), {0: batch(50)})
+    elif act == "poll":
+        assert s.take(3) == [(0, 1), (0, 2), (0, 3)]
+    else:
+        s.engine.pause([P0])
+    assert list(steps) == []
+    s.engine.resume([P0])
+    left = {"seek": range(50, 60), "poll": range(4, 10), "pause": range(1, 10)}[act]
+    assert s.take() == [(0, o) for o in left]
