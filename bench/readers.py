@@ -117,7 +117,7 @@ def _confluent(job: Job, settings: dict[str, Any], at_once: int) -> Reading:
         **settings,
     })  # fmt: skip
     read = 0
-    partitions = list(consumer.list_topics(job.topic).topics[job.topic].partitions)
+    partitions = list(consumer.list_topics(job.topic, timeout=30).topics[job.topic].partitions)
     clock = Clock()
     consumer.assign([TopicPartition(job.topic, partition, OFFSET_BEGINNING) for partition in partitions])
     while read < job.records:
