@@ -8,6 +8,7 @@ import random
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -374,6 +375,28 @@ def test_levelling_ends_within_its_bound(group: tuple[GroupCluster, Subscription
     assert sum(before) == sum(after)
     assert 2 * moves <= sum(n * n for n in before) - sum(n * n for n in after)
     assert work.level() == 0, "it was done"
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_a_chain_of_members_is_levelled_to_its_end(seed: int) -> None:
+    """Each shares a topic with its neighbour alone, so that what one gives lets the next one give: sweep after sweep."""
+    rnd = random.Random(seed)
+    chain = rnd.sample(range(8), 8)
+    work = _Shares(len(chain))
+    has = dict.fromkeys(chain, 0)
+    for place, (taker, owner) in enumerate(pairwise(chain)):
+        topic, has[owner] = f"t{place}", place + rnd.randint(0, 4)
+        owners = {TopicPartition(topic, number): owner for number in range(has[owner])}
+        if owners:
+            work.add_topic(topic, len(owners), sorted((taker, owner)), owners)
+    moves = work.level()
+    assert 2 * moves <= sum(n * n for n in has.values())
+    count = [len(work.of(member)) for member in range(len(chain))]
+    for taker, owner in pairwise(chain):
+        for one, other in ((taker, owner), (owner, taker)):
+            if any(tp.topic == f"t{chain.index(owner) - 1}" for tp in work.of(one)):
+                assert count[one] <= count[other] + 1
+    assert work.level() == 0
 
 
 # --------------------------------------------------------------------------------------------------------------------- size

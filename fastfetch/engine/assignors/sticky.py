@@ -8,7 +8,7 @@ Balanced means: no member could take a partition from another that has at least 
 4. From the members with the most downwards, each gives one to the lightest member that is able to take one and has at least two
    fewer. Again until nobody can. What the giver did not have before goes first, then the last of what it had.
 
-Each move of step 4 makes the sum of the squared counts smaller, so it ends; its sweeps are bounded all the same. Applied to its
+Each move of step 4 makes the sum of the squared counts smaller, so it ends. Applied to its
 own result, nothing changes: everything is kept, and nothing is left to move.
 
 A claim is valid if the partition exists, the member still wants the topic, it comes from the highest generation that any member
@@ -200,15 +200,14 @@ class _Shares:
         """Step 4. The number of moves it took.
 
         A sweep goes through the counts from the top. Whoever can't give may be able to later, when a member below has given in
-        turn; hence the next sweep. The longest chain of that sort that we could think of is as long as there are members.
+        turn; hence the next sweep. No move makes the sum of the squares smaller by less than two: that bounds them.
         """
-        moves = 0
-        for _ in range(len(self._given) + 1):
+        at_most = self._loads.squares() // 2
+        moves, before = 0, -1
+        while before < moves <= at_most:
             before = moves
             for count in self._loads.downwards():
                 moves += sum(self._give_one_away(member, count) for member in self._loads.those_with(count))
-            if moves == before:
-                break
         return moves
 
     def _give_one_away(self, member: int, count: int) -> bool:
@@ -277,6 +276,10 @@ class _Loads:
             self._those_with[new] = 0
             insort(self._levels, new)
         self._those_with[new] |= bit
+
+    def squares(self) -> int:
+        """The sum of the squared counts: the smaller, the more even."""
+        return sum(count * count for count in self._counts)
 
     def lightest(self, able: int, below: int | None = None) -> int:
         """Of the members in these bits those with the fewest partitions, as bits; 0 if they all have `below` or more."""
