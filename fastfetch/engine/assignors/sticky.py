@@ -1,4 +1,4 @@
-"""`sticky` and `cooperative-sticky`: balanced as far as subscriptions allow, and then as little moved as that takes (KIP-54).
+"""`sticky` and `cooperative-sticky`: balanced as far as subscriptions allow, and little moved for it (KIP-54).
 
 Balanced means: no member could take a partition from another that has at least two more. The steps:
 
@@ -8,15 +8,15 @@ Balanced means: no member could take a partition from another that has at least 
 4. From the members with the most downwards, each gives one to the lightest member that is able to take one and has at least two
    fewer. Again until nobody can. What the giver did not have before goes first, then the last of what it had.
 
-Each move of step 4 makes the sum of the squared counts smaller, so it ends. Applied to its
-own result, nothing changes: everything is kept, and nothing is left to move.
+Each move of step 4 makes the sum of the squared counts smaller, so it ends. Applied to its own result, nothing changes: everything
+is kept, and nothing is left to move. Where all members want the same topics, no answer moves less.
 
 A claim is valid if the partition exists, the member still wants the topic, it comes from the highest generation that any member
 names (a member with an older one missed a rebalance in which its partitions may have gone elsewhere), and nobody else claims the
 partition in that generation. Then one of them is wrong, we can't know which, and the partition is dealt anew.
 
 Members are numbers and sets of members are bits of an int: "the first of the lightest that may have this topic" is an AND and a
-look at the lowest bit, for 2,000 members some 100 ns, whatever their subscriptions look like.
+look at the lowest bit, cheap for thousands of members, whatever their subscriptions look like.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class _Shares:
         """Step 4. The number of moves it took.
 
         A sweep goes through the counts from the top. Whoever can't give may be able to later, when a member below has given in
-        turn; hence the next sweep. No move makes the sum of the squares smaller by less than two: that bounds them.
+        turn; hence the next sweep. Each move takes at least two off the sum of the squares: so many there are at most.
         """
         at_most = self._loads.squares() // 2
         moves, before = 0, -1
