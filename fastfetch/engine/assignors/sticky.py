@@ -8,8 +8,8 @@ Balanced means: no member could take a partition from another that has at least 
 4. From the members with the most downwards, each gives one to the lightest member that is able to take one and has at least two
    fewer. Again until nobody can. What the giver did not have before goes first, then the last of what it had.
 
-Each move of step 4 makes the sum of the squared counts smaller, so it ends. Applied to its own result, nothing changes: everything
-is kept, and nothing is left to move. Where all members want the same topics, no answer moves less.
+Each move of step 4 makes the sum of the squared counts smaller, so it ends. Applied to its own result, nothing changes:
+all is kept, and nothing is left to move. Where all members want the same topics, no answer moves less.
 
 A claim is valid if the partition exists, the member still wants the topic, it comes from the highest generation that any member
 names (a member with an older one missed a rebalance in which its partitions may have gone elsewhere), and nobody else claims the
