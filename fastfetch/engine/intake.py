@@ -35,7 +35,8 @@ class Intake:
         self.reserved_bytes = 0  # what is being decoded is expected to take of the budget
         self.inflation = 4.0  # bytes of blocks per byte on the wire, a moving average
         self.offset_bytes = 0.0  # on the wire, per offset, a moving average
-        self.skipped: deque[CorruptBatchError] = deque()  # gone past by on_corrupt="skip", for the caller to hear of
+        # Gone past by on_corrupt="skip", for the caller to hear of; the latest ones, should nobody poll.
+        self.skipped: deque[CorruptBatchError] = deque(maxlen=10_000)
         self.has_news = False  # something a waiting poll wants to know: a chunk, an error
         # --- counters
         self.wire_bytes = 0
@@ -141,6 +142,8 @@ class Intake:
             state.halt(error.next_offset)
             return
         state.halt()
+        # The error itself is told once nothing else is there to hand out, and others may have a backlog of hours.
+        log.warning("%s: %s at offset %d; nothing more of it is read before a seek or skip", state.tp, error.what, reached)
         state.fail(error, sticky=True)
 
     def _no_progress(self, state: PartitionState, decoded: Decoded, job: DecodeRecords) -> None:

@@ -94,9 +94,15 @@ class ReadAhead:
 
     def add(self, state: PartitionState, chunk: Chunk) -> None:
         """Append what was decoded. The caller has checked ticket and offset."""
+        state.resets = 0
+        if not chunk.blocks and state.chunks:
+            # Nothing but batches without records: the chunk before it ends later. A consumer that nobody polls would otherwise
+            # collect a log of aborted transactions in small pieces.
+            state.chunks[-1].next_offset = chunk.next_offset
+            state.chunks[-1].leader_epoch = chunk.leader_epoch
+            return
         size = sum(block.nbytes for block in chunk.blocks)
         state.chunks.append(chunk)
-        state.resets = 0
         state.buffered_bytes += size
         self.bytes += size
         if not state.paused:
