@@ -261,7 +261,7 @@ class OffsetOutOfRangeError(BrokerError):
 
 
 class NoOffsetForPartitionError(BrokerError):
-    """Nothing committed and auto_offset_reset is "none"."""
+    """No position and auto_offset_reset is "none": nothing is committed, or the topic was created again."""
 
     _came_from_broker = False
 

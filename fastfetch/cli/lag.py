@@ -191,7 +191,7 @@ def _judge(sample: Sample, max_lag: int | None) -> int:
 
 
 def _others(n: int) -> str:
-    return "" if n == 1 else f" (and {n - 1} others)"
+    return "" if n == 1 else " (and 1 other)" if n == 2 else f" (and {n - 1} others)"
 
 
 @contextmanager

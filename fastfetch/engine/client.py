@@ -30,7 +30,7 @@ from fastfetch.engine.readahead import HandOut, ReadAhead
 from fastfetch.engine.statistics import Statistics, lag_of
 from fastfetch.engine.subscription import PartitionState, SubscriptionState
 from fastfetch.engine.validation import Validations
-from fastfetch.errors import ConnectionFailedError, CorruptBatchError, UsageError
+from fastfetch.errors import ConnectionFailedError, CorruptBatchError, NoOffsetForPartitionError, UsageError
 from fastfetch.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["Engine"]
@@ -265,10 +265,10 @@ class Engine:
                 continue
             if state.position is None:
                 state.halt()  # what is being looked up may be an offset of the old topic
-            else:
-                log.warning(
-                    "topic %r was deleted and created again: position %s of %s is void, going by auto_offset_reset",
-                    state.tp.topic, state.position, state.tp,
-                )  # fmt: skip
-                self.subscription.request_reset(state, None)
+                continue
+            what = f"topic {state.tp.topic!r} was deleted and created again: position {state.position} of {state.tp} is void"
+            log.warning("%s, going by auto_offset_reset", what)
+            self.subscription.request_reset(state, None)
+            if self.config.auto_offset_reset == "none":
+                state.fail(NoOffsetForPartitionError(f'{what}; auto_offset_reset is "none": seek to an offset'), sticky=True)
         self.has_news = True

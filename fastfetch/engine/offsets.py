@@ -295,7 +295,8 @@ class OffsetLookups:
                 message = f"{lookup.tp} has no offset to start at: its message format is too old; seek to one"
                 lookup.state.fail(broker_error(UNSUPPORTED_FOR_MESSAGE_FORMAT, message), sticky=True)
             elif self._subscription.settle(lookup.state, lookup.ticket, found.offset, found.leader_epoch, leader_epoch):
-                log.info("%s starts at offset %d", lookup.tp, found.offset)
+                level = logging.INFO if lookup.state.reset_from is None else logging.WARNING
+                log.log(level, "%s starts at offset %d", lookup.tp, found.offset)
 
     def _fail(self, lookup: Lookup, error: FastFetchError, now_ms: int) -> None:
         self._again(lookup, now_ms)

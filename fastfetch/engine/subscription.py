@@ -63,8 +63,8 @@ class PartitionState:
     __slots__ = (
         "attempts", "buffered_bytes", "checked_epoch", "chunks", "drops", "error", "error_is_sticky", "fetch_offset",
         "high_watermark", "is_out_of_range", "last_stable_offset", "leader_epoch", "log_start_offset", "max_bytes", "paused",
-        "phase", "placements", "position", "refetched_at", "reset_to", "resets", "retry_at_ms", "stale_version", "stop",
-        "ticket", "tp",
+        "phase", "placements", "position", "refetched_at", "reset_from", "reset_to", "resets", "retry_at_ms", "stale_version",
+        "stop", "ticket", "tp",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition) -> None:
@@ -76,6 +76,7 @@ class PartitionState:
         self.checked_epoch = -1  # of the leader under whom the position was last known to be in the log
         self.placements = 0  # how often a seek or a reset put the position elsewhere
         self.reset_to: int | None = None  # EARLIEST, LATEST; None: by policy
+        self.reset_from: int | None = None  # the position that was lost by it, if there was one
         self.resets = 0  # by policy and in a row, without a record in between
         self.paused = False
         # --- reading ahead; written by the fetcher and by hand-outs
@@ -160,6 +161,7 @@ class PartitionState:
         self.placements += 1
         self.phase = Phase.AWAITING_RESET
         self.reset_to = reset_to
+        self.reset_from = self.position if reset_to is None else None
         self.resets = self.resets + 1 if reset_to is None else 0
         self.position = None
         self.leader_epoch = None

@@ -227,7 +227,7 @@ def test_without_a_policy_a_topic_that_was_created_again_is_an_error() -> None:
     s.topic_ids["t"] = b"1" * 16
     s.started(at=5_000)
     recreate(s)
-    with pytest.raises(NoOffsetForPartitionError, match="t-0"):
+    with pytest.raises(NoOffsetForPartitionError, match="created again: position 5000 of t-0 is void"):
         s.engine.raise_fault()
     s.engine.seek(P0, 0)
     assert s.position() == 0
