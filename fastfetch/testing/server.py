@@ -177,11 +177,12 @@ class Server:
             self.cluster.changed.notify_all()
         if listener is None:
             return
-        listener.stopped.set()
+        with self._lock:
+            listener.stopped.set()
         self._selector.unregister(listener.socket)
         listener.socket.close()
         self.disconnect(listener)
-        for thread in list(listener.threads):
+        for thread in listener.threads:
             if thread is not threading.current_thread():
                 thread.join(timeout=5)
 
@@ -230,14 +231,17 @@ class Server:
     def _serve(self, listener: _Listener, sock: socket.socket) -> None:
         sock.setblocking(True)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with self._lock:
+        with self._lock:  # stop() sees all of it, or none
+            if listener.stopped.is_set():
+                sock.close()
+                return
             self.made += 1
             number = self.made
             listener.connections[number] = sock
-        name = f"fastfetch-broker-{listener.node.id}-{number}"
-        thread = threading.Thread(target=self._run, args=(listener, number, sock), name=name, daemon=True)
-        thread.start()  # before stop() can see it: a thread that was not started can't be joined
-        listener.threads = [t for t in listener.threads if t.is_alive()] + [thread]
+            name = f"fastfetch-broker-{listener.node.id}-{number}"
+            thread = threading.Thread(target=self._run, args=(listener, number, sock), name=name, daemon=True)
+            thread.start()
+            listener.threads = [t for t in listener.threads if t.is_alive()] + [thread]
 
     def _run(self, listener: _Listener, number: int, sock: socket.socket) -> None:
         try:
