@@ -110,7 +110,7 @@ class Intake:
                 reached = blocks[-1].next_offset if blocks else job.start
                 error = _above_high_watermark(state, reached, job)
         held = sum(block.nbytes for block in blocks)
-        if held:
+        if held and error is None:  # a bad batch's good records are here as well, and count for nothing in `consumed`
             self.inflation += 0.1 * (max(1.0, held / decoded.consumed) - self.inflation)
         if blocks or reached > job.start:
             # The epoch of the batch that ends there, which may be one without records.

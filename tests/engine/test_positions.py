@@ -609,6 +609,24 @@ def test_good_records_first_then_a_sticky_error_for_that_partition_only() -> Non
     assert s.take() == [(0, o) for o in range(20, 30)]
 
 
+@pytest.mark.parametrize("before", [b"", batch(0)])
+def test_the_whole_records_of_a_batch_that_is_short_of_some_come_first(before: bytes) -> None:
+    """Also where it is the first batch, so that nothing was consumed; and what it inflated to tells nothing of other answers."""
+    s = Script()
+    first = len(before) and 10
+    s.started()
+    inflation = s.engine.intake.inflation
+    s.fetched(s.expect("Fetch"), {0: before + encode_batch([b"x" * 5000] * 3, base_offset=first, count=5)})
+    assert s.engine.intake.inflation == inflation
+    taken = []
+    while more := s.take():
+        taken += more
+    assert taken == [(0, offset) for offset in range(first + 3)]
+    assert s.position() == first + 3
+    with pytest.raises(CorruptBatchError):
+        s.engine.raise_fault()
+
+
 def test_damage_on_the_way_is_never_told() -> None:
     s = Script()
     s.started()
