@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["OffsetAndMetadata", "OffsetAndTimestamp", "RebalanceListener", "TopicPartition"]
+__all__ = ["GroupMetadata", "OffsetAndMetadata", "OffsetAndTimestamp", "RebalanceListener", "TopicPartition"]
 
 
 class TopicPartition(NamedTuple):
@@ -35,6 +35,18 @@ class OffsetAndTimestamp:
     offset: int
     timestamp: int
     leader_epoch: int | None = None
+
+
+class GroupMetadata(NamedTuple):
+    """Who commits: what a transactional producer needs to send offsets for this consumer (KIP-447).
+
+    generation_id   generation of the classic protocol, member epoch of the consumer protocol; -1: not a member now
+    """
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
 
 
 @runtime_checkable

@@ -194,6 +194,7 @@ class SubscriptionState:
         self.unchecked: dict[PartitionState, None] = {}
         self.has_moved = False  # a partition may be fetched that could not be, or elsewhere; the fetcher clears it
         self._states: dict[TopicPartition, PartitionState] = {}
+        self.pattern: str | None = None  # of Mode.PATTERN
         self._topics: frozenset[str] = frozenset()
         self._has_group = has_group
         self._drop_buffer = drop_buffer
@@ -218,10 +219,32 @@ class SubscriptionState:
         self._enter(Mode.TOPICS)
         self._topics = wanted
 
+    def subscribe_pattern(self, pattern: str) -> None:
+        """The same for the topics whose whole name matches a regular expression. Which ones those are is known by and by:
+        `match_topics`."""
+        self._enter(Mode.PATTERN)
+        if pattern != self.pattern:
+            self.pattern, self._topics = pattern, frozenset()
+
+    def match_topics(self, topics: Iterable[str]) -> bool:
+        """These match the pattern now. Says whether others did before."""
+        before, self._topics = self._topics, frozenset(topics)
+        return self._topics != before
+
+    def take_over(self, partitions: Iterable[TopicPartition]) -> None:
+        """The group gave these to this member; those it has stay."""
+        self._set([*self._states, *partitions])
+
+    def withdraw(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are given up or lost; the others keep position, pause and buffer."""
+        gone = set(partitions)
+        self._set([tp for tp in self._states if tp not in gone])
+
     def unsubscribe(self) -> None:
         """Back to nothing: no topics, no partitions."""
         self.mode = Mode.NONE
         self._topics = frozenset()
+        self.pattern = None
         self._set([])
 
     def check_mode(self, mode: Mode) -> None:
