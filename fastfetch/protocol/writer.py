@@ -36,7 +36,6 @@ class _BadBody(Exception):  # noqa: N818 - internal; callers see UsageError
         return f"{where.lstrip('.') or 'body'}: {self.args[0]}"
 
 
-
 def _write_uvarint(out: bytearray, value: int) -> None:
     """Append an unsigned varint, 0 <= value < 2^32."""
     while value > 0x7F:
