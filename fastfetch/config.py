@@ -9,6 +9,8 @@ Defaults are those of Kafka's Java consumer 4.1, except:
   receive_buffer_bytes      -1 (the system's autotuning), not 64 KiB, which caps a connection at 64 KiB per round trip.
   max_poll_records          500, for `poll` and iteration. `poll_blocks` hands out whole blocks unless it was set: a block is
                             columns, and cutting it into 500 rows costs more per call than the rows do.
+  heartbeat_interval_ms     3000, but no more than a third of the session timeout: who shortens only the session would
+                            otherwise be thrown out after one lost heartbeat.
   max_buffered_bytes, max_batch_bytes, receive_message_max_bytes, decode_threads, on_corrupt, on_skipped, on_stats,
   statistics_interval_ms    have no counterpart there.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -26,16 +29,37 @@ from .errors import ConfigError
 
 __all__ = ["ConsumerConfig", "parse_bootstrap_servers"]
 
+log = logging.getLogger("fastfetch.config")
+
 _INT32_MAX = 2**31 - 1
+_HEARTBEAT_MS = 3_000
+
+# Kafka's assignors, by their names on the wire and by the class names that Java's configuration has for them.
+_STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
+_JAVA_STRATEGIES = {
+    f"org.apache.kafka.clients.consumer.{name}Assignor": strategy
+    for name, strategy in zip(("Range", "RoundRobin", "Sticky", "CooperativeSticky"), _STRATEGIES, strict=True)
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """Checked settings. `_ms` are milliseconds, `_bytes` are bytes. `explicit` holds the names that the caller set."""
+    """Checked settings. `_ms` are milliseconds, `_bytes` are bytes. `explicit` holds the names that the caller set.
+
+    partition_assignment_strategy    names of Kafka's assignors, assignors and classes of assignors, the preferred one first
+    """
 
     bootstrap_servers: tuple[tuple[str, int], ...]
     client_id: str = "fastfetch"
     group_id: str | None = None
+    group_instance_id: str | None = None
+    group_protocol: str = "classic"
+    group_remote_assignor: str | None = None
+    partition_assignment_strategy: tuple[Any, ...] = ("range", "cooperative-sticky")
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = _HEARTBEAT_MS
+    max_poll_interval_ms: int = 300_000
+    exclude_internal_topics: bool = True
     auto_offset_reset: str = "latest"
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
@@ -87,6 +111,8 @@ class ConsumerConfig:
         if given.get("bootstrap_servers") is None:
             raise ConfigError("bootstrap_servers is missing; give host:port of one or more brokers, such as '127.0.0.1:9092'")
         checked = {name: _CHECKS[name](name, value) for name, value in given.items()}
+        if "session_timeout_ms" in checked:
+            checked.setdefault("heartbeat_interval_ms", min(_HEARTBEAT_MS, checked["session_timeout_ms"] // 3))
         config = cls(**checked, explicit=frozenset(given))
         config._check_together()
         return config
@@ -101,6 +127,33 @@ class ConsumerConfig:
             # A longer first wait than the longest one is what a caller gets who raises only the first: take it as both.
             if getattr(self, low) > getattr(self, high) and high in self.explicit:
                 raise ConfigError(f"{low} ({getattr(self, low)}) must not be larger than {high} ({getattr(self, high)})")
+        self._check_group()
+
+    def _check_group(self) -> None:
+        if self.group_protocol == "consumer":
+            # As in Java: the broker decides these, so a value given here would have no effect.
+            for name in ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy"):
+                if name in self.explicit:
+                    raise ConfigError(
+                        f"{name} has no meaning with group_protocol='consumer', leave it out: the broker decides (an assignor "
+                        "is chosen with group_remote_assignor)"
+                    )
+            return
+        if self.group_remote_assignor is not None:
+            raise ConfigError(
+                "group_remote_assignor is for group_protocol='consumer'; with 'classic' choose with partition_assignment_strategy"
+            )
+        session, interval = self.session_timeout_ms, self.heartbeat_interval_ms
+        if interval >= session:
+            raise ConfigError(
+                f"heartbeat_interval_ms must be smaller than session_timeout_ms ({session}), best a third of it; got {interval}"
+            )
+        if interval > session // 3:
+            log.warning(
+                "heartbeat_interval_ms (%d) is more than a third of session_timeout_ms (%d): one lost may end the session",
+                interval,
+                session,
+            )
 
     @property
     def reset_duration_ms(self) -> int | None:
@@ -227,12 +280,48 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-def _group_id(name: str, value: Any) -> str | None:
-    if value is None:
-        return None
-    if not _text(name, value).strip():
-        raise ConfigError(f"{name} must not be blank; leave it out, or give None, to work without a group")
-    return str(value)
+def _not_blank(without: str) -> Callable[[str, Any], str | None]:
+    def check(name: str, value: Any) -> str | None:
+        if value is None:
+            return None
+        if not _text(name, value).strip():
+            raise ConfigError(f"{name} must not be blank; leave it out, or give None, {without}")
+        return str(value)
+
+    return check
+
+
+def _strategies(name: str, value: Any) -> tuple[Any, ...]:
+    entries = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+    found: dict[str, Any] = {}
+    for entry in entries:
+        strategy = _strategy(name, entry)
+        called = strategy if isinstance(strategy, str) else strategy.name
+        if called in found:
+            raise ConfigError(f"{name}: {called!r} is listed twice; a group tells assignors apart by their names")
+        found[called] = strategy
+    if not found:
+        raise ConfigError(f"{name} is empty; give one or more of {_one_of(_STRATEGIES)}, or assignors of your own")
+    return tuple(found.values())
+
+
+def _strategy(name: str, entry: Any) -> Any:
+    """The name of one of ours, or a user's assignor as it is. That one is known by its shape: the engine is above this module."""
+    if isinstance(entry, str):
+        word = _JAVA_STRATEGIES.get(entry.strip(), entry.strip())
+        if word not in _STRATEGIES:
+            raise ConfigError(
+                f"{name}: {word!r} is none of {', '.join(_STRATEGIES)}; an assignor of your own is given as an object or a class"
+                f"{_did_you_mean(word, _STRATEGIES)}"
+            )
+        return word
+    called = getattr(entry, "name", None)
+    if not callable(getattr(entry, "assign", None)):
+        raise ConfigError(f"{name} must hold names, or assignors with a method assign(cluster, subscriptions); got {entry!r}")
+    if not isinstance(called, str) or not called.strip():
+        raise ConfigError(f"{name}: {entry!r} needs a name, such as name = 'by-size', that all members of the group know it by")
+    _text(name, called)
+    return entry
 
 
 def _servers(name: str, value: Any) -> tuple[tuple[str, int], ...]:
@@ -242,7 +331,15 @@ def _servers(name: str, value: Any) -> tuple[tuple[str, int], ...]:
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "bootstrap_servers": _servers,
     "client_id": _text,
-    "group_id": _group_id,
+    "group_id": _not_blank("to work without a group"),
+    "group_instance_id": _not_blank("to be a dynamic member"),
+    "group_protocol": _choice("classic", "consumer"),
+    "group_remote_assignor": _not_blank("for the broker's first one"),
+    "partition_assignment_strategy": _strategies,
+    "session_timeout_ms": _integer(3),
+    "heartbeat_interval_ms": _integer(1),
+    "max_poll_interval_ms": _integer(1),
+    "exclude_internal_topics": _boolean,
     "auto_offset_reset": _reset_policy,
     "enable_auto_commit": _boolean,
     "auto_commit_interval_ms": _integer(0),
@@ -279,15 +376,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 assert {field.name for field in fields(ConsumerConfig)} == {*_CHECKS, "explicit"}
 
 # Kafka's names that mean something to a consumer and that this version has nothing behind: saying so beats "unknown".
-_GROUP = "group membership, which is not in this version of fastfetch; use assign() with a group_id to commit"
 _LATER: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "partition_assignment_strategy",
-            "group_instance_id", "group_protocol", "group_remote_assignor", "exclude_internal_topics",
-        ),
-        _GROUP,
-    ),
     **dict.fromkeys(("key_deserializer", "value_deserializer"), "deserializers; records carry bytes, decode them after poll()"),
     **dict.fromkeys(
         (

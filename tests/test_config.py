@@ -32,6 +32,9 @@ def test_defaults_are_those_of_the_java_consumer_but_for_the_written_ones() -> N
         "request_timeout_ms": 30000, "default_api_timeout_ms": 60000, "retry_backoff_ms": 100, "retry_backoff_max_ms": 1000,
         "reconnect_backoff_ms": 50, "reconnect_backoff_max_ms": 1000, "socket_connection_setup_timeout_ms": 10000,
         "connections_max_idle_ms": 540000, "send_buffer_bytes": 131072, "security_protocol": "PLAINTEXT",
+        "session_timeout_ms": 45000, "heartbeat_interval_ms": 3000, "max_poll_interval_ms": 300000, "group_instance_id": None,
+        "group_protocol": "classic", "group_remote_assignor": None, "exclude_internal_topics": True,
+        "partition_assignment_strategy": ("range", "cooperative-sticky"),
     }  # fmt: skip
     ours = config()
     assert {name: getattr(ours, name) for name in java} == java
@@ -47,7 +50,7 @@ def test_defaults_are_those_of_the_java_consumer_but_for_the_written_ones() -> N
         ({"xyzzy": 5}, "unknown setting 'xyzzy'; the known ones are"),
         ({}, "bootstrap_servers is missing"),
         ({"bootstrap_servers": SERVERS, "bootstrap.servers": SERVERS}, "given twice"),
-        ({"session_timeout_ms": 5}, "group membership"),
+        ({"session_timeout": 5}, r"Did you mean session_timeout_ms\?"),
         ({"ssl_cafile": "x"}, "TLS and SASL"),
         ({"bootstrap_servers": SERVERS, "security_protocol": "SSL"}, "only PLAINTEXT"),
         ({"bootstrap_servers": SERVERS, "security_protocol": "ssl?"}, "security_protocol must be PLAINTEXT"),
@@ -64,6 +67,15 @@ def test_defaults_are_those_of_the_java_consumer_but_for_the_written_ones() -> N
         ({"bootstrap_servers": SERVERS, "receive_buffer_bytes": 0}, "or -1; got 0"),
         ({"bootstrap_servers": SERVERS, "check_crcs": "yes"}, "True or False"),
         ({"bootstrap_servers": SERVERS, "group_id": " "}, "must not be blank"),
+        ({"bootstrap_servers": SERVERS, "group_instance_id": " "}, "group_instance_id must not be blank.*None, to be a dynamic"),
+        ({"bootstrap_servers": SERVERS, "group_instance_id": 5}, "must be a string"),
+        (
+            {"bootstrap_servers": SERVERS, "group_protocol": "clasic"},
+            r"classic or consumer; got 'clasic'. Did you mean classic\?",
+        ),
+        ({"bootstrap_servers": SERVERS, "max_poll_interval_ms": 0}, "max_poll_interval_ms must be from 1"),
+        ({"bootstrap_servers": SERVERS, "session_timeout_ms": 2}, "session_timeout_ms must be from 3"),
+        ({"bootstrap_servers": SERVERS, "exclude_internal_topics": 1}, "True or False"),
         ({"bootstrap_servers": SERVERS, "client_id": "x" * 40_000}, "32767"),
         ({"bootstrap_servers": SERVERS, "fetch_max_wait_ms": 45_000}, r"smaller than request_timeout_ms \(30000\).*got 45000"),
         ({"bootstrap_servers": SERVERS, "retry_backoff_ms": 50, "retry_backoff_max_ms": 10}, "must not be larger"),
@@ -72,6 +84,84 @@ def test_defaults_are_those_of_the_java_consumer_but_for_the_written_ones() -> N
 def test_a_message_says_what_where_and_what_next(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         ConsumerConfig.from_settings(given)
+
+
+class ByHand:
+    """The form of an assignor, and no more."""
+
+    name = "by-hand"
+
+    def assign(self, cluster: Any, subscriptions: Any) -> Any:
+        return {}
+
+
+JAVA = "org.apache.kafka.clients.consumer."
+BY_HAND = ByHand()
+
+
+@pytest.mark.parametrize(
+    ("given", "strategies"),
+    [
+        ("sticky", ("sticky",)),
+        (" roundrobin , range", ("roundrobin", "range")),
+        (["cooperative-sticky", "range"], ("cooperative-sticky", "range")),
+        (f"{JAVA}RangeAssignor,{JAVA}RoundRobinAssignor", ("range", "roundrobin")),
+        ([f"{JAVA}StickyAssignor", f"{JAVA}CooperativeStickyAssignor"], ("sticky", "cooperative-sticky")),
+        (ByHand, (ByHand,)),
+        (BY_HAND, (BY_HAND,)),
+        (("range", BY_HAND), ("range", BY_HAND)),
+    ],
+)
+def test_strategies_are_names_objects_and_classes(given: Any, strategies: tuple[Any, ...]) -> None:
+    assert config(partition_assignment_strategy=given).partition_assignment_strategy == strategies
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("cooperative", r"'cooperative' is none of range, .*object or a class. Did you mean cooperative-sticky\?"),
+        ("xyzzy", "'xyzzy' is none of .*given as an object or a class$"),
+        (f"{JAVA}RangeAssigner", "RangeAssigner' is none of"),
+        ("", "'' is none of"),
+        ([], "is empty; give one or more of range, roundrobin"),
+        (["range", f"{JAVA}RangeAssignor"], "'range' is listed twice"),
+        ([ByHand, ByHand()], "'by-hand' is listed twice"),
+        (None, "must hold names, or assignors with a method assign.*got None"),
+        ({"range"}, "must hold names"),
+        ([type("NoAssign", (), {"name": "x"})], "must hold names"),
+        (type("NoName", (), {"assign": lambda *_: {}}), "needs a name"),
+        (type("BlankName", (), {"name": " ", "assign": lambda *_: {}})(), "needs a name"),
+        (type("LongName", (), {"name": "x" * 40_000, "assign": lambda *_: {}})(), "32767"),
+    ],
+)
+def test_strategies_that_are_none(given: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=f"partition_assignment_strategy.*{says}"):
+        config(partition_assignment_strategy=given)
+
+
+@pytest.mark.parametrize("name", ["session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy"])
+def test_what_the_broker_decides_under_the_consumer_protocol_is_not_set_here(name: str) -> None:
+    default = getattr(config(group_protocol="consumer"), name)
+    with pytest.raises(ConfigError, match=f"{name} has no meaning with group_protocol='consumer'"):
+        config(group_protocol="consumer", **{name: default})
+
+
+def test_the_broker_s_assignor_is_for_the_consumer_protocol() -> None:
+    assert config(group_protocol="consumer", group_remote_assignor="uniform").group_remote_assignor == "uniform"
+    with pytest.raises(ConfigError, match="choose with partition_assignment_strategy"):
+        config(group_remote_assignor="uniform")
+
+
+def test_heartbeats_leave_room_in_the_session(caplog: pytest.LogCaptureFixture) -> None:
+    assert config(session_timeout_ms=6_000).heartbeat_interval_ms == 2_000, "three in a session, if nobody says otherwise"
+    assert config(session_timeout_ms=90_000).heartbeat_interval_ms == 3_000
+    assert config(session_timeout_ms=9_000, heartbeat_interval_ms=3_000).heartbeat_interval_ms == 3_000
+    assert not caplog.records
+    assert config(session_timeout_ms=9_000, heartbeat_interval_ms=3_001).heartbeat_interval_ms == 3_001
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "more than a third of session_timeout_ms (9000)" in caplog.text
+    with pytest.raises(ConfigError, match=r"smaller than session_timeout_ms \(9000\).*got 9000"):
+        config(session_timeout_ms=9_000, heartbeat_interval_ms=9_000)
 
 
 def test_a_config_error_is_a_value_error_too() -> None:
