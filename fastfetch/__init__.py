@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fastfetch import errors
 from fastfetch.errors import FastFetchError
 from fastfetch.records import BatchHeader, Decoded, DecodeStats, Record, RecordBlock, batches, decode
-from fastfetch.types import OffsetAndMetadata, OffsetAndTimestamp, RebalanceListener, TopicPartition
+from fastfetch.types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, RebalanceListener, TopicPartition
 
 if TYPE_CHECKING:
     from fastfetch.aio import AsyncConsumer
@@ -30,6 +30,7 @@ __all__ = [
     "DecodeStats",
     "Decoded",
     "FastFetchError",
+    "GroupMetadata",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetRange",

@@ -40,6 +40,7 @@ _JAVA_STRATEGIES = {
     f"org.apache.kafka.clients.consumer.{name}Assignor": strategy
     for name, strategy in zip(("Range", "RoundRobin", "Sticky", "CooperativeSticky"), _STRATEGIES, strict=True)
 }
+_ASSIGNOR_METHODS = ("assign", "subscription_user_data", "on_assignment")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,12 +316,18 @@ def _strategy(name: str, entry: Any) -> Any:
                 f"{_did_you_mean(word, _STRATEGIES)}"
             )
         return word
-    called = getattr(entry, "name", None)
-    if not callable(getattr(entry, "assign", None)):
-        raise ConfigError(f"{name} must hold names, or assignors with a method assign(cluster, subscriptions); got {entry!r}")
+    missing = [method for method in _ASSIGNOR_METHODS if not callable(getattr(entry, method, None))]
+    if missing:
+        raise ConfigError(
+            f"{name} must hold names of strategies, or assignors: subclasses of fastfetch.assignors.Assignor; {entry!r} "
+            f"has no {' and no '.join(missing)}"
+        )
+    called, protocols = getattr(entry, "name", None), getattr(entry, "protocols", None)
     if not isinstance(called, str) or not called.strip():
         raise ConfigError(f"{name}: {entry!r} needs a name, such as name = 'by-size', that all members of the group know it by")
     _text(name, called)
+    if not isinstance(protocols, tuple | list) or not protocols or not {"eager", "cooperative"}.issuperset(protocols):
+        raise ConfigError(f"{name}: protocols of {entry!r} must be a tuple of 'eager', 'cooperative' or both; got {protocols!r}")
     return entry
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -51,13 +51,19 @@ class GroupMetadata(NamedTuple):
 
 @runtime_checkable
 class RebalanceListener(Protocol):
-    """Hears of partitions coming and going. Called from within poll(), with no lock held."""
+    """Hears of partitions coming and going. Called from within poll(), unsubscribe() and close(), with no lock held.
 
-    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """These partitions are new; their positions may be set here with seek()."""
+    Subclass it, or write a class with those of the methods that are needed. What one raises comes out of the call, once the
+    group's affairs are in order. With an AsyncConsumer they may be coroutine functions.
+    """
 
-    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """These partitions go; committing here still works."""
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
+        """These partitions are new; nothing of them was handed out yet, and their positions may be set here with seek()."""
 
-    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """These partitions are gone already; another member may own them."""
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
+        """These partitions go; committing here still works. Under the eager protocol all go before each rebalance."""
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
+        """These partitions are gone already, another member may own them: nothing can be committed. The same as revoked, unless
+        it is defined."""
+        return self.on_partitions_revoked(partitions)

@@ -90,9 +90,16 @@ class ByHand:
     """The form of an assignor, and no more."""
 
     name = "by-hand"
+    protocols = ("eager",)
+
+    def subscription_user_data(self, topics: Any) -> bytes | None:
+        return None
 
     def assign(self, cluster: Any, subscriptions: Any) -> Any:
         return {}
+
+    def on_assignment(self, assignment: Any, generation: int) -> None:
+        pass
 
 
 JAVA = "org.apache.kafka.clients.consumer."
@@ -126,12 +133,15 @@ def test_strategies_are_names_objects_and_classes(given: Any, strategies: tuple[
         ([], "is empty; give one or more of range, roundrobin"),
         (["range", f"{JAVA}RangeAssignor"], "'range' is listed twice"),
         ([ByHand, ByHand()], "'by-hand' is listed twice"),
-        (None, "must hold names, or assignors with a method assign.*got None"),
+        (None, "must hold names.*None has no assign"),
         ({"range"}, "must hold names"),
-        ([type("NoAssign", (), {"name": "x"})], "must hold names"),
-        (type("NoName", (), {"assign": lambda *_: {}}), "needs a name"),
-        (type("BlankName", (), {"name": " ", "assign": lambda *_: {}})(), "needs a name"),
-        (type("LongName", (), {"name": "x" * 40_000, "assign": lambda *_: {}})(), "32767"),
+        (type("NoMethods", (), {"name": "x", "assign": lambda *_: {}}), "has no subscription_user_data and no on_assignment"),
+        (type("NoName", (ByHand,), {"name": None}), "needs a name"),
+        (type("BlankName", (ByHand,), {"name": " "})(), "needs a name"),
+        (type("LongName", (ByHand,), {"name": "x" * 40_000})(), "32767"),
+        (type("Text", (ByHand,), {"protocols": "eager"}), "must be a tuple of 'eager', 'cooperative' or both; got 'eager'"),
+        (type("None", (ByHand,), {"protocols": ()}), "must be a tuple"),
+        (type("Lazy", (ByHand,), {"protocols": ("lazy",)}), "must be a tuple"),
     ],
 )
 def test_strategies_that_are_none(given: Any, says: str) -> None:

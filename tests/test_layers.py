@@ -30,6 +30,7 @@ LAYER = {
     "segments": 5,
     "columns": 5,
     "adapters": 5,
+    "assignors": 5,
     "testing": 5,
     "cli": 5,
     # The package itself and `python -m fastfetch` gather everything.

@@ -27,9 +27,12 @@ from fastfetch.engine.assignors import (
     RoundRobinAssignor,
     StickyAssignor,
     Subscription,
+    make_assignors,
+    member_order,
+    rebalance_protocol,
 )
-from fastfetch.engine.assignors.contract import member_order
 from fastfetch.engine.assignors.sticky import Claims, _Loads, _Shares, share_out
+from fastfetch.errors import ConfigError
 from fastfetch.protocol.consumer_protocol import (
     decode_cooperative_user_data,
     decode_sticky_user_data,
@@ -513,3 +516,46 @@ def test_nobody_and_nothing(name: str) -> None:
     alone = {"c0": Subscription(("t", "t", "nowhere"))}
     assert ASSIGNORS[name]().assign(GroupCluster({}), alone) == {"c0": Assignment()}
     assert ASSIGNORS[name]().assign(GroupCluster({"t": 3, "u": 3}), alone) == {"c0": Assignment(tps("tp0 tp1 tp2"))}
+
+
+# --- from the settings ------------------------------------------------------------------------------------------------
+
+
+class OnlyCooperative(RangeAssignor):
+    name = "only-cooperative"
+    protocols = ("cooperative",)
+
+
+def test_names_and_classes_make_fresh_assignors_and_objects_are_taken_as_they_are() -> None:
+    mine = OnlyCooperative()
+    first = make_assignors(("range", "sticky", OnlyCooperative, mine))
+    assert [type(assignor) for assignor in first] == [RangeAssignor, StickyAssignor, OnlyCooperative, OnlyCooperative]
+    assert first[3] is mine
+    again = make_assignors(("range", "sticky", OnlyCooperative, mine))
+    assert [a is b for a, b in zip(first, again, strict=True)] == [False, False, False, True], "they remember what a member had"
+
+
+@pytest.mark.parametrize(
+    ("strategies", "protocol"),
+    [
+        (("range", "cooperative-sticky"), "eager"),
+        (("cooperative-sticky", "range"), "eager"),
+        (("cooperative-sticky",), "cooperative"),
+        (("cooperative-sticky", OnlyCooperative), "cooperative"),
+        (("sticky", "roundrobin"), "eager"),
+    ],
+)
+def test_a_group_rebalances_as_well_as_every_strategy_allows(strategies: tuple[Any, ...], protocol: str) -> None:
+    assert rebalance_protocol(make_assignors(strategies)) == protocol
+
+
+def test_strategies_with_no_way_to_rebalance_in_common_are_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"range is for eager, only-cooperative is for cooperative$"):
+        rebalance_protocol(make_assignors(("range", OnlyCooperative)))
+
+
+def test_everything_public_is_what_the_engine_uses() -> None:
+    from fastfetch import assignors as public
+    from fastfetch.engine import assignors
+
+    assert all(getattr(public, name) is getattr(assignors, name) for name in public.__all__)

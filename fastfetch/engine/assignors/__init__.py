@@ -4,12 +4,11 @@
 on the wire. They give the Java client's answers: range and roundrobin exactly, the sticky ones as far as theirs are determined.
 """
 
-from collections.abc import Callable
-
-from fastfetch.engine.assignors.contract import Assignor, GroupCluster, RebalanceProtocol
+from fastfetch.engine.assignors.contract import Assignor, GroupCluster, RebalanceProtocol, member_order
 from fastfetch.engine.assignors.range import RangeAssignor
 from fastfetch.engine.assignors.round_robin import RoundRobinAssignor
 from fastfetch.engine.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
+from fastfetch.engine.assignors.strategies import ASSIGNORS, make_assignors, rebalance_protocol
 from fastfetch.protocol.consumer_protocol import Assignment, Subscription
 
 __all__ = [
@@ -23,9 +22,7 @@ __all__ = [
     "RoundRobinAssignor",
     "StickyAssignor",
     "Subscription",
+    "make_assignors",
+    "member_order",
+    "rebalance_protocol",
 ]
-
-ASSIGNORS: dict[str, Callable[[], Assignor]] = {
-    kind.name: kind for kind in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
-}
-"""Each call makes a fresh one: the sticky ones remember what their member had."""
