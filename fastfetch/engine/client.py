@@ -21,6 +21,7 @@ from fastfetch.engine.channels import Channels, Lane
 from fastfetch.engine.commits import Commit, Commits, Stored
 from fastfetch.engine.events import BytesArrived, ConnectionLost, ConnectionOpened, Event, FrameArrived, RecordsDecoded
 from fastfetch.engine.fetcher import Fetcher
+from fastfetch.engine.groups import Groups
 from fastfetch.engine.idle import IdleMemory
 from fastfetch.engine.intake import Intake
 from fastfetch.engine.metadata import Cluster, MetadataUpdates, Topic
@@ -63,6 +64,7 @@ class Engine:
         self.validations = Validations(
             config, self.channels, self.cluster, self.metadata, self.subscription, self.timer, seed + 5
         )  # fmt: skip
+        self.groups = Groups(config, self.channels, self.cluster, self.timer, seed + 8)
         self.intake = Intake(config, self.readahead, self._actions)
         self.fetcher = Fetcher(
             config, self.channels, self.cluster, self.metadata, self.subscription, self.readahead, self.intake, self.timer,
@@ -99,13 +101,14 @@ class Engine:
         self._report_unknown_partitions()
         self.lookups.pump(now_ms)
         self.commits.pump(now_ms)
+        self.groups.pump(now_ms)
         self.validations.pump(now_ms)  # before anything is asked of a leader that was not seen before
         self.idle_memory.pump(now_ms)
         self.fetcher.pump(now_ms)
         # Last: the others find out here that a leader is not known, and nothing else might happen for minutes.
         self.metadata.pump(now_ms)
-        if self.fetcher.has_news or self.intake.has_news:
-            self.fetcher.has_news = self.intake.has_news = False
+        if self.fetcher.has_news or self.intake.has_news or self.groups.has_news:
+            self.fetcher.has_news = self.intake.has_news = self.groups.has_news = False
             self.has_news = True
 
     def close(self, now_ms: int) -> None:
