@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 
 import fastfetch
 from fastfetch import TopicPartition
-from fastfetch.assignors import Assignment, Assignor, GroupCluster, Subscription
+from fastfetch.assignors import Assignment, Assignor, GroupCluster, Subscription, member_order
 
 
 class ByCapacity(Assignor):
@@ -30,7 +30,7 @@ class ByCapacity(Assignor):
         return str(self._capacity).encode()
 
     def assign(self, cluster: GroupCluster, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        capacities = {member: capacity_of(subscription) for member, subscription in sorted(subscriptions.items())}
+        capacities = {member: capacity_of(subscriptions[member]) for member in member_order(subscriptions)}
         shares: dict[str, list[TopicPartition]] = {member: [] for member in capacities}
         for topic, count in sorted(cluster.partitions.items()):
             able = [member for member in capacities if topic in subscriptions[member].topics]
