@@ -6,7 +6,11 @@ message says what happened, where, and what to do next; machines read the attrib
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastfetch.types import TopicPartition
 
 __all__ = [
     "AuthenticationError",
@@ -84,11 +88,19 @@ class AuthenticationError(FastFetchError):
 
 
 class CommitFailedError(FastFetchError):
-    """A commit was refused; the committed offsets are unchanged."""
+    """A commit was refused, or not answered in time. The other partitions of the same commit are committed.
+
+    failed      the partitions that are not, or of which that isn't known, with Kafka's error code; 0: there was none, as the
+                partition is not assigned to this consumer or no answer came
+    """
+
+    def __init__(self, message: str = "", *, failed: Mapping[TopicPartition, int] | None = None) -> None:
+        super().__init__(message)
+        self.failed: dict[TopicPartition, int] = dict(failed or {})
 
 
 class RebalanceInProgressError(FastFetchError):
-    """The group is rebalancing; poll, then commit again."""
+    """The group is rebalancing and took no commit; poll, then commit what is still assigned."""
 
 
 class CorruptBatchError(ProtocolError):

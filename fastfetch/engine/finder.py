@@ -45,8 +45,9 @@ class CoordinatorFinder:
             self.forget("it can't be reached", now_ms)
         return channel
 
-    def forget(self, why: str, now_ms: int) -> None:
-        if self.node_id is not None:
+    def forget(self, why: str, now_ms: int, asked: Channel | None = None) -> None:
+        """Look for it anew. `asked` is what the bad news came over: one that was found since stays."""
+        if self.node_id is not None and (asked is None or asked.node.node_id == self.node_id):
             log.info("forgetting the coordinator of group %r (node %d): %s", self._group, self.node_id, why)
             self.node_id = None
             self._find_again(now_ms)
