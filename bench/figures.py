@@ -24,7 +24,7 @@ from pathlib import Path
 import click
 
 import fastfetch
-from bench import bombs, e2e, idle, memory
+from bench import bombs, e2e, groups, idle, kills, memory
 from bench.corpus import OUT, Corpus, corpus, wire_corpus
 from bench.floor import Floor, crc_name, floor_codecs
 from bench.measure import Figure, Samples, alternate, difference_figure, plain_table, ratio_figure, skipped, table
@@ -208,12 +208,14 @@ GROUPS: dict[str, Callable[[Scale], list[Figure]]] = {
     "objects": object_figures,
     "threads": thread_figures,
     "bombs": lambda _: bombs.figures(),
+    "kills": kills.figures,  # with a broker of its own, whose sessions are short
 }
 # Those that need a broker: which topics, and what to do with them.
 LIVE: dict[str, tuple[tuple[str, ...], Callable[[Stock, Scale], list[Figure]]]] = {
     "e2e": (("none", "lz4", "zstd"), e2e.e2e_figures),
     "peers": (("none", "lz4", "zstd", "lz4-5"), e2e.peer_figures),
     "partitions": (("none", "none-500"), e2e.partition_figures),
+    "groups": ((groups.TOPIC,), groups.figures),
     "memory": (memory.TOPICS_USED, lambda stock, _: memory.figures(stock)),
     "idle": ((idle.TOPIC,), lambda stock, _: idle.figures(stock)),
 }

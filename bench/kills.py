@@ -454,7 +454,7 @@ def main(kills: int, broker: str, names: tuple[str, ...], members: int, rate: fl
     if broker == "real" and (reason := missing_tools()):
         sys.exit(reason)
     signal.signal(signal.SIGTERM, _end)
-    outcomes = []
+    outcomes: list[Outcome] = []
     try:
         with real_broker() if broker == "real" else scripted_broker() as source:
             outcomes.extend(take(source, names or list(RUNS), kills, seed, members, rate))

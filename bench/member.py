@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import fastfetch
 from fastfetch import OffsetAndMetadata, TopicPartition, errors
@@ -32,11 +32,11 @@ class Log:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def note(self, what: str, details: list[object]) -> None:
+    def note(self, what: str, details: Sequence[object]) -> None:
         os.write(self._file, json.dumps([time.monotonic_ns(), what, details]).encode() + b"\n")
 
 
-class Member:
+class Member(fastfetch.RebalanceListener):
     """The listener, and the loop."""
 
     def __init__(self, consumer: fastfetch.Consumer, log: Log, *, is_explicit: bool) -> None:
@@ -72,12 +72,12 @@ class Member:
             self._log.note("committed", [[tp.partition, at.offset] for tp, at in offsets.items()])
 
 
-def numbers(partitions: Collection[TopicPartition]) -> list[object]:
+def numbers(partitions: Collection[TopicPartition]) -> Sequence[object]:
     """Of partitions of the one topic."""
     return sorted(tp.partition for tp in partitions)
 
 
-def runs_of(block: fastfetch.RecordBlock) -> list[object]:
+def runs_of(block: fastfetch.RecordBlock) -> Sequence[object]:
     """[partition, first, last] of the numbers in the values; more than one run only if they are not consecutive."""
     found = [int(value) for value in block.values() if value is not None]
     breaks = [0, *(i for i in range(1, len(found)) if found[i] != found[i - 1] + 1), len(found)]

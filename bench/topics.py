@@ -48,6 +48,7 @@ TOPICS = {
     "none": Topic("json-none", RECORDS),
     "lz4": Topic("json-lz4", RECORDS),
     "zstd": Topic("json-zstd", RECORDS),
+    "lz4-8": Topic("json-lz4", RECORDS, 8),
     "lz4-5": Topic("json-lz4-5", RECORDS // 4),
     "none-500": Topic("json-none", RECORDS, 500),
     "inflating": Topic(INFLATING, 2 * RECORDS),

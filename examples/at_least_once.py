@@ -28,7 +28,7 @@ def process(block: fastfetch.RecordBlock) -> None:
     sys.stdout.flush()
 
 
-class Progress:
+class Progress(fastfetch.RebalanceListener):
     """What has been processed and is not committed; as a rebalance listener it commits that before partitions go.
 
     Not the consumer's positions: they count what was handed out, and an exception in `process` may have come in between.

@@ -47,7 +47,7 @@ def capacity_of(subscription: Subscription) -> int:
     return int(said) if said.isdigit() and len(said) < 10 and int(said) > 0 else 1
 
 
-class Show:
+class Show(fastfetch.RebalanceListener):
     """Prints what this member has after each rebalance."""
 
     def __init__(self, consumer: fastfetch.Consumer) -> None:

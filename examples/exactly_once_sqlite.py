@@ -40,7 +40,7 @@ class OvertakenError(Exception):
     """Another member has stored records of this partition meanwhile."""
 
 
-class Store:
+class Store(fastfetch.RebalanceListener):
     """Rows and positions in one database; as a rebalance listener it sets each new partition to its stored position."""
 
     def __init__(self, path: str, consumer: fastfetch.Consumer) -> None:

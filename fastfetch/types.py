@@ -59,9 +59,11 @@ class RebalanceListener(Protocol):
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
         """These partitions are new; nothing of them was handed out yet, and their positions may be set here with seek()."""
+        return None  # not an empty body: a type checker would take the method for an abstract one
 
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
         """These partitions go; committing here still works. Under the eager protocol all go before each rebalance."""
+        return None
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
         """These partitions are gone already, another member may own them: nothing can be committed. The same as revoked, unless

@@ -6,13 +6,24 @@ fails.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import assert_type
 
 import numpy as np
 import numpy.typing as npt
 
 import fastfetch
-from fastfetch import AsyncConsumer, Consumer, OffsetAndMetadata, OffsetAndTimestamp, Record, RecordBlock, TopicPartition
+from fastfetch import (
+    AsyncConsumer,
+    Consumer,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    RebalanceListener,
+    Record,
+    RecordBlock,
+    TopicPartition,
+)
+from fastfetch.assignors import Assignment, Assignor, GroupCluster, Subscription
 from fastfetch.errors import BrokerError, CorruptBatchError, FastFetchError
 
 
@@ -81,6 +92,34 @@ async def awaiting() -> None:
         assert_type(await consumer.end_offsets([tp]), dict[TopicPartition, int])
         assert_type(consumer.assignment(), set[TopicPartition])
         await consumer.commit({tp: 18})
+
+
+class Seeks(RebalanceListener):
+    """One method of a listener is enough, as it is of an assignor."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        for tp in partitions:
+            self._consumer.seek(tp, 17)
+
+
+class Everything(Assignor):
+    name = "everything-to-the-first"
+
+    def assign(self, cluster: GroupCluster, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
+        first, *others = sorted(subscriptions)
+        owned = (TopicPartition(topic, n) for topic, count in cluster.partitions.items() for n in range(count))
+        return {first: Assignment(tuple(owned)), **dict.fromkeys(others, Assignment(()))}
+
+
+def in_a_group() -> None:
+    with Consumer(bootstrap_servers="127.0.0.1:9092", group_id="g", partition_assignment_strategy=[Everything()]) as consumer:
+        consumer.subscribe(["orders"], listener=Seeks(consumer))
+        consumer.subscribe(pattern="orders-.*")
+        assert_type(consumer.group_metadata().member_id, str)
+        consumer.enforce_rebalance("the weather")
 
 
 def errors(error: FastFetchError) -> str:
