@@ -8,7 +8,8 @@ for the same topic id comes from a broker that is behind (KAFKA-12257). A differ
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from fastfetch.config import ConsumerConfig
 from fastfetch.engine.backoff import Backoff, Timer
 from fastfetch.engine.channels import Channel, Channels
 from fastfetch.engine.pending import Pending
+from fastfetch.engine.subscription import Mode, SubscriptionState
 from fastfetch.errors import (
     ConnectionFailedError,
     FastFetchError,
@@ -66,6 +68,11 @@ class Trouble:
     code: int
     times: int
 
+    @property
+    def is_absence(self) -> bool:
+        """There is no such topic, or none for us, and that has been said often enough."""
+        return self.times >= UNKNOWN_AFTER and self.code in (3, 29, 100)
+
 
 @dataclass(slots=True)
 class Cluster:
@@ -78,12 +85,22 @@ class Cluster:
     troubles: dict[str, Trouble] = field(default_factory=dict)
     strangers: int = 0
     version: int = 0
+    _names: dict[bytes, str] = field(default_factory=dict)  # of `topics`, by id
 
     def leader(self, tp: TopicPartition) -> Partition | None:
         """None where topic or partition are not known or have no leader."""
         topic = self.topics.get(tp.topic)
         found = None if topic is None else topic.partitions.get(tp.partition)
         return found if found is not None and found.leader >= 0 else None
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Of the topics that are known."""
+        return self._names.get(topic_id)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """What nobody asks about grows old, and under its name there may be another topic by the time somebody does again."""
+        for name in topics:
+            self._names.pop(self.topics.pop(name).topic_id or b"", None)
 
     def error_for(self, tp: TopicPartition) -> FastFetchError | None:
         """Why nothing can be asked about this partition, if brokers have said so often enough to be believed."""
@@ -188,7 +205,11 @@ class Cluster:
                 partitions[index] = known
             else:
                 partitions[index] = Partition(leader, epoch)
+        if name in self.topics:
+            self.forget([name])
         self.topics[name] = Topic(name, topic_id, entry["is_internal"], partitions)
+        if topic_id is not None:
+            self._names[topic_id] = name
         return recreated
 
 
@@ -197,6 +218,11 @@ class MetadataUpdates:
 
     Asked are the topics of `interest()` and of open questions. An answer that leaves one of them without a leader is asked for
     again with back-off; a complete one lasts `metadata_max_age_ms`, or until somebody finds it stale.
+
+    While topics are chosen by a pattern that is ours to match, all are asked for (but when an answer was wanting: then those it
+    is about). Those that match go to the subscription, those nobody wants are dropped, and one that is wanted and missing is
+    unknown, as if it had been asked for by name. A topic that matched and is missing goes on matching until the answers have said
+    so often enough to be believed.
     """
 
     def __init__(
@@ -205,6 +231,7 @@ class MetadataUpdates:
         channels: Channels,
         cluster: Cluster,
         timer: Timer,
+        subscription: SubscriptionState,
         interest: Callable[[], Iterable[str]],
         on_recreated: Callable[[list[str]], None],
         seed: int = 0,
@@ -213,23 +240,29 @@ class MetadataUpdates:
         self._channels = channels
         self._cluster = cluster
         self._timer = timer
+        self._subscription = subscription
         self._interest = interest
         self._on_recreated = on_recreated
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, seed)
         self._stale = True
+        self._list_again = True  # if topics are chosen by a pattern
         self._attempts = 0  # requests since the last answer that settled everything
         self._next_ms = 0  # not before
         self._updated_ms: int | None = None
         self._in_flight = False
-        self._asked: frozenset[str] = frozenset()  # topics of the last request
+        self._asked: frozenset[str] | None = frozenset()  # topics of the last request; None: all
         self._questions: list[tuple[str, Pending[Topic]]] = []
         self._listings: list[Pending[dict[str, set[int]]]] = []
         self._listing_in_flight = False
         self._listing_next_ms = 0
+        self._ids: frozenset[bytes] = frozenset()
+        self._ids_in_flight = False
+        self._ids_attempts = 0
+        self._ids_next_ms = 0
 
     def request_update(self) -> None:
         """Somebody found the knowledge wrong or wanting."""
-        self._stale = True
+        self._stale = self._list_again = True
 
     def question(self, topic: str) -> Pending[Topic]:
         """Ask about one topic; answered with its partitions, or with the error that brokers give for it."""
@@ -250,11 +283,20 @@ class MetadataUpdates:
         self._listings.append(pending)
         return pending
 
+    def ask_ids(self, ids: Collection[bytes]) -> None:
+        """Keep the topics with these ids known, in place of those of the last call; `Cluster.name_of` says what they are called.
+
+        An id that no broker knows, or that we may not see, is asked for again with back-off.
+        """
+        self._ids = frozenset(ids)
+
     def pump(self, now_ms: int) -> None:
         self._questions = [(topic, pending) for topic, pending in self._questions if not pending.done]
         self._listings = [pending for pending in self._listings if not pending.done]
         if self._listings and not self._listing_in_flight:
             self._send_listing(now_ms)
+        if not self._ids_in_flight:
+            self._send_ids(now_ms)
         if self._in_flight:
             return
         if not self._stale and self._updated_ms is not None:
@@ -262,17 +304,26 @@ class MetadataUpdates:
             if due > now_ms:
                 self._timer.at(due)
                 return
-            self._stale = True
+            self._stale = self._list_again = True
         if self._next_ms > now_ms:
             self._timer.at(self._next_ms)
             return
-        names = set(self._interest())
-        names.update(topic for topic, _ in self._questions)
-        self._send(frozenset(names), now_ms)
+        lists = self._matches_pattern and (self._list_again or not self._subscription.is_matched)
+        self._send(None if lists else frozenset(self._wanted()), now_ms)
 
     # --- inside ---------------------------------------------------------------------------------------------------------
 
-    def _send(self, names: frozenset[str], now_ms: int) -> None:
+    @property
+    def _matches_pattern(self) -> bool:
+        """Under the consumer protocol the broker does that (KIP-848)."""
+        return self._subscription.mode is Mode.PATTERN and self._config.group_protocol == "classic"
+
+    def _wanted(self) -> set[str]:
+        wanted = {*self._interest(), *(topic for topic, pending in self._questions if not pending.done)}
+        wanted.update(name for name in map(self._cluster.name_of, self._ids) if name is not None)
+        return wanted
+
+    def _send(self, names: frozenset[str] | None, now_ms: int) -> None:
         channel = self._channels.any_ready(now_ms)
         if channel is None:
             return
@@ -287,8 +338,8 @@ class MetadataUpdates:
             self._answered(channel, body, version, now_ms)
 
         body = {
-            "topics": [{"name": name} for name in sorted(names)],
-            "allow_auto_topic_creation": self._config.allow_auto_create_topics,
+            "topics": None if names is None else [{"name": name} for name in sorted(names)],
+            "allow_auto_topic_creation": self._config.allow_auto_create_topics and names is not None,
         }
         self._in_flight = True
         self._asked = names
@@ -310,21 +361,43 @@ class MetadataUpdates:
             self._go_back(channel, body["cluster_id"], now_ms)
             return
         cluster.strangers = 0
-        for name in [name for name in cluster.troubles if name not in self._asked]:
+        matching: set[str] = set()
+        asked = self._asked
+        if asked is None:
+            matching = self._matching(body["topics"])
+            asked = frozenset(self._wanted() | matching)
+            body["topics"] = narrowed(body["topics"], asked)
+            self._list_again = False
+        for name in [name for name in cluster.troubles if name not in asked]:
             del cluster.troubles[name]
-        recreated = cluster.update(body, version)
-        # What nobody asks about grows old, and under its name there may be another topic by the time somebody does again.
-        for name in cluster.topics.keys() - self._asked - set(self._interest()):
-            del cluster.topics[name]
-        self._channels.set_brokers(((n, host, port) for n, (host, port) in cluster.brokers.items()), now_ms)
+        self._take(body, version, now_ms)
+        if self._matches_pattern and (self._asked is None or self._subscription.is_matched):
+            gone = {name for name, trouble in cluster.troubles.items() if trouble.is_absence}
+            self._subscription.match_topics((self._subscription.topics | matching) - gone)
+        cluster.forget(cluster.topics.keys() - asked - self._wanted())
         self._updated_ms = now_ms
         self._next_ms = now_ms + self._backoff.delay_ms(self._attempts)
-        if recreated:
-            self._on_recreated(recreated)
-        self._answer_questions()
-        self._stale = bool(self._unsettled())
+        self._answer_questions(asked)
+        self._stale = bool(self._unsettled()) or (self._matches_pattern and not self._subscription.is_matched)
         if not self._stale:
             self._attempts = 0
+
+    def _take(self, body: Any, version: int, now_ms: int) -> None:
+        recreated = self._cluster.update(body, version)
+        self._channels.set_brokers(((n, host, port) for n, (host, port) in self._cluster.brokers.items()), now_ms)
+        if recreated:
+            self._on_recreated(recreated)
+
+    def _matching(self, topics: list[dict[str, Any]]) -> set[str]:
+        """The names that match the pattern, those of Kafka's own topics only if they are wanted."""
+        if not self._matches_pattern or self._subscription.pattern is None:
+            return set()  # the caller has changed its mind since
+        pattern, internal_too = re.compile(self._subscription.pattern), not self._config.exclude_internal_topics
+        return {
+            t["name"]
+            for t in topics
+            if t["error_code"] == 0 and t["name"] and (internal_too or not t["is_internal"]) and pattern.fullmatch(t["name"])
+        }
 
     def _go_back(self, channel: Channel, cluster_id: str, now_ms: int) -> None:
         """Another cluster answered: nothing in it counts, and no address but those of the bootstrap list can be trusted."""
@@ -340,16 +413,16 @@ class MetadataUpdates:
 
     def _unsettled(self) -> list[str]:
         """Topics asked for that have an error, or a partition without a leader. New wishes since the request count, too."""
-        wanted = {*self._interest(), *(topic for topic, pending in self._questions if not pending.done)}
+        wanted = self._wanted()
         out = [name for name in wanted if name in self._cluster.troubles or name not in self._cluster.topics]
         for name in wanted.difference(out):
             if any(partition.leader < 0 for partition in self._cluster.topics[name].partitions.values()):
                 out.append(name)
         return out
 
-    def _answer_questions(self) -> None:
+    def _answer_questions(self, asked: frozenset[str]) -> None:
         for name, pending in self._questions:
-            if pending.done or name not in self._asked:
+            if pending.done or name not in asked:
                 continue
             trouble = self._cluster.troubles.get(name)
             topic = self._cluster.topics.get(name)
@@ -393,6 +466,50 @@ class MetadataUpdates:
     def _listing_failed(self, error: FastFetchError, now_ms: int) -> None:
         self._listing_in_flight = False
         self._listing_next_ms = now_ms + self._config.retry_backoff_ms
+
+    def _send_ids(self, now_ms: int) -> None:
+        """By themselves: a broker that is asked by id does not look at names."""
+        ids = [topic_id for topic_id in self._ids if self._cluster.name_of(topic_id) is None]
+        if not ids:
+            self._ids_attempts = 0
+            return
+        if self._ids_next_ms > now_ms:
+            self._timer.at(self._ids_next_ms)
+            return
+        channel = self._channels.any_ready(now_ms)
+        if channel is None:
+            return
+        self._ids_attempts += 1
+        try:
+            version = self._channels.version(channel, tables.METADATA, at_least=12)
+        except UnsupportedVersionError:
+            self._ids_later(now_ms)  # another broker may be newer
+            return
+
+        def answered(body: Any, now_ms: int) -> None:
+            self._ids_later(now_ms)  # for those that it does not know
+            if body["error_code"] == 0 and not self._cluster.is_another(body["cluster_id"]):
+                body["topics"] = [t for t in body["topics"] if t["error_code"] == 0 and t["topic_id"] in self._ids]
+                self._take(body, version, now_ms)
+
+        def failed(error: FastFetchError, now_ms: int) -> None:
+            self._ids_later(now_ms)
+
+        body = {"topics": [{"topic_id": topic_id, "name": None} for topic_id in ids], "allow_auto_topic_creation": False}
+        self._ids_in_flight = True
+        self._channels.send(channel, tables.METADATA, version, body, now_ms, on_answer=answered, on_failure=failed)
+
+    def _ids_later(self, now_ms: int) -> None:
+        self._ids_in_flight = False
+        self._ids_next_ms = now_ms + self._backoff.delay_ms(self._ids_attempts)
+        self._timer.at(self._ids_next_ms)
+
+
+def narrowed(topics: list[dict[str, Any]], wanted: frozenset[str]) -> list[dict[str, Any]]:
+    """Of an answer about all topics what it says of these: one that is missing does not exist."""
+    found = [topic for topic in topics if topic["name"] in wanted]
+    missing = wanted.difference(topic["name"] for topic in found)
+    return found + [{"name": name, "error_code": 3} for name in sorted(missing)]
 
 
 def is_address(node_id: int, host: str, port: int) -> bool:

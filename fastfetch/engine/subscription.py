@@ -195,6 +195,7 @@ class SubscriptionState:
         self.has_moved = False  # a partition may be fetched that could not be, or elsewhere; the fetcher clears it
         self._states: dict[TopicPartition, PartitionState] = {}
         self.pattern: str | None = None  # of Mode.PATTERN
+        self.is_matched = False  # which topics match it is known
         self._topics: frozenset[str] = frozenset()
         self._has_group = has_group
         self._drop_buffer = drop_buffer
@@ -224,11 +225,11 @@ class SubscriptionState:
         `match_topics`."""
         self._enter(Mode.PATTERN)
         if pattern != self.pattern:
-            self.pattern, self._topics = pattern, frozenset()
+            self.pattern, self._topics, self.is_matched = pattern, frozenset(), False
 
     def match_topics(self, topics: Iterable[str]) -> bool:
         """These match the pattern now. Says whether others did before."""
-        before, self._topics = self._topics, frozenset(topics)
+        before, self._topics, self.is_matched = self._topics, frozenset(topics), True
         return self._topics != before
 
     def take_over(self, partitions: Iterable[TopicPartition]) -> None:
@@ -244,7 +245,7 @@ class SubscriptionState:
         """Back to nothing: no topics, no partitions."""
         self.mode = Mode.NONE
         self._topics = frozenset()
-        self.pattern = None
+        self.pattern, self.is_matched = None, False
         self._set([])
 
     def check_mode(self, mode: Mode) -> None:
