@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from fastfetch.calls import BaseConsumer
-from fastfetch.core import LATE_MS, STEP_MS, Call, Offsets, Steps, check_limit
+from fastfetch.core import LATE_MS, STEP_MS, Offsets, Steps, check_limit
+from fastfetch.duties import Polling
 from fastfetch.engine.arguments import Partitions
-from fastfetch.engine.commits import Stored
 from fastfetch.engine.readahead import HandOut
+from fastfetch.engine.stored import Stored
 from fastfetch.engine.subscription import EARLIEST, LATEST
 from fastfetch.errors import UsageError
 from fastfetch.records import Record, RecordBlock
@@ -59,6 +61,24 @@ class LoopWaiter:
             await self._future
         finally:
             timer.cancel()
+
+
+class ListenerWaiter(LoopWaiter):
+    """A task that waits for a listener's coroutine, which runs in it."""
+
+    __slots__ = ("_listener", "error")
+
+    def __init__(self, listener: Awaitable[object]) -> None:
+        super().__init__()
+        self._listener = listener
+        self.error: Exception | None = None
+        self.released = True  # nobody else wakes it
+
+    async def wait(self, seconds: float) -> None:
+        try:
+            await self._listener
+        except Exception as error:  # for the steps to deal with
+            self.error = error
 
 
 class AsyncConsumer(BaseConsumer[LoopWaiter]):
@@ -111,14 +131,16 @@ class AsyncConsumer(BaseConsumer[LoopWaiter]):
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Records one by one, for ever. The position is that of the record after the one yielded last."""
         while True:
-            with Call(self, "iteration"):
+            with Polling(self, "iteration"):
                 await asyncio.sleep(0)
                 deadline = self._quiet_deadline()
                 self._before_poll()
+                await self._for_the_group(deadline)
                 found, news = self._peek(deadline)
                 while news is not None:
                     await self._wait(*news)
                     self._before_poll(LATE_MS)
+                    await self._for_the_group(deadline)
                     found, news = self._peek(deadline)
             if found is not None:
                 for record in self._step_through(found):
@@ -130,13 +152,15 @@ class AsyncConsumer(BaseConsumer[LoopWaiter]):
         check_limit(what, limit)
         out = HandOut()
         try:
-            with Call(self, what):
+            with Polling(self, what):
                 deadline = time.monotonic() + timeout_ms / 1000 if timeout_ms > 0 else 0.0
                 await asyncio.sleep(0)  # or a loop that polls would never let others run while there are records
                 self._before_poll()
+                await self._for_the_group(deadline)
                 while (news := self._take(out, limit, blocks, deadline)) is not None:
                     await self._wait(*news)
                     self._before_poll(LATE_MS)
+                    await self._for_the_group(deadline)
                 if as_records:
                     out.make_records()
             return out  # noqa: TRY300 - no await since the records were taken: they can't be lost to a cancellation
@@ -144,7 +168,31 @@ class AsyncConsumer(BaseConsumer[LoopWaiter]):
             self._put_back(out)
             raise
 
+    def _nothing_subscribed(self) -> None:
+        raise UsageError("subscribe: name topics or give a pattern; to read nothing any more: await unsubscribe()")
+
+    async def _for_the_group(self, deadline: float) -> None:
+        if self._engine.membership.is_active:
+            await self._run(self._duties(deadline))
+
+    def _invoke(self, function: Callable[..., Any], *arguments: object) -> Steps[LoopWaiter, None]:
+        self._calling_back = True
+        try:
+            result = function(*arguments)
+            if inspect.isawaitable(result):
+                listener = ListenerWaiter(result)
+                yield listener, 0.0
+                if listener.error is not None:
+                    raise listener.error
+        finally:
+            self._calling_back = False
+
     # --- calls that wait ------------------------------------------------------------------------------------------------
+
+    async def unsubscribe(self) -> None:
+        """Read nothing any more. A member of a group commits (with enable_auto_commit), hears of it through its listener, and
+        leaves; what the listener raises is raised here, afterwards."""
+        await self._run(self._unsubscribe())
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """The next offset that will be delivered. Waits while it is being looked up."""

@@ -9,18 +9,20 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import re
 import time
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fastfetch.core import STEP_MS, Call, CommitCallback, ConsumerCore, Offsets, Steps, W, log_failure
+from fastfetch.core import STEP_MS, Call, CommitCallback, Offsets, Steps, W, log_failure
+from fastfetch.duties import DutifulCore, refuse_in_duty
 from fastfetch.engine.arguments import Partitions, as_integer, as_offset, as_partition, as_partitions, flattened
-from fastfetch.engine.commits import Stored
-from fastfetch.engine.subscription import EARLIEST, LATEST, Mode
+from fastfetch.engine.stored import Stored
+from fastfetch.engine.subscription import EARLIEST, LATEST
 from fastfetch.errors import FastFetchError, UsageError
 from fastfetch.net.thread import now_ms
-from fastfetch.types import OffsetAndMetadata, OffsetAndTimestamp, RebalanceListener, TopicPartition
+from fastfetch.types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, RebalanceListener, TopicPartition
 
 __all__ = ["BaseConsumer"]
 
@@ -31,7 +33,7 @@ CLOSE_MS = 30_000
 HASTY_CLOSE_MS = 100
 
 
-class BaseConsumer(ConsumerCore[W]):
+class BaseConsumer(DutifulCore[W]):
     """See Consumer and AsyncConsumer."""
 
     # --- choosing partitions --------------------------------------------------------------------------------------------
@@ -53,33 +55,67 @@ class BaseConsumer(ConsumerCore[W]):
             return self._engine.subscription.partitions()
 
     def subscribe(
-        self, topics: Iterable[str] = (), *, pattern: str | None = None, listener: RebalanceListener | None = None
+        self, topics: str | Iterable[str] = (), *, pattern: str | None = None, listener: RebalanceListener | None = None
     ) -> None:
-        """Not in this version: sharing topics within a group needs membership. Raises UsageError; use assign()."""
+        """Share the partitions of these topics, or of those whose name matches a pattern, with the other members of group_id.
+
+        topics      the whole subscription from now on, not an addition. None at all is the same as unsubscribe()
+        pattern     a regular expression for the whole name; topics made later count, too. group_protocol="consumer" leaves it to
+                    the broker, whose syntax is RE2
+        listener    hears of partitions coming and going, from within poll() and close(); see RebalanceListener
+
+        The next poll joins the group. Where a group has stored no offset, reading starts where auto_offset_reset says. Raises
+        UsageError without a group_id, and after assign() or another kind of subscribe() without unsubscribe() between them.
+        """
         names = [topics] if isinstance(topics, str) else list(topics)
-        if names and pattern is not None:
+        if any(not isinstance(name, str) or not name for name in names):
+            raise UsageError(f"subscribe: give the names of topics, not {names!r}")
+        if pattern is not None and names:
             raise UsageError("subscribe: give topics or a pattern, not both")
+        if pattern is None and not names:
+            self._nothing_subscribed()
+            return
+        if pattern is not None:
+            self._check_pattern(pattern)
+        if self.config.group_id is None:
+            raise UsageError(
+                "subscribe: partitions are shared within a group; make the consumer with a group_id, or use assign()"
+            )
         with Call(self, "subscribe"), self._client.lock:
-            if not names and pattern is None:
-                self._client.poke()
-                self._engine.unsubscribe()
-                return
-            self._engine.subscription.check_mode(Mode.TOPICS if names else Mode.PATTERN)
-        raise UsageError(
-            "subscribe: group membership is not in this version of fastfetch; use assign() with the partitions of "
-            "partitions_for(topic). Commits work with a group_id all the same"
-        )
+            self._client.poke()
+            self._engine.subscribe(names, pattern, now_ms())
+            self._listener = listener
+
+    def _check_pattern(self, pattern: str) -> None:
+        if self.config.group_protocol == "classic":
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise UsageError(f"subscribe: {pattern!r} is no regular expression: {error}") from None
+
+    def _nothing_subscribed(self) -> None:
+        """subscribe() without topics."""
+        raise NotImplementedError
 
     def subscription(self) -> set[str]:
         """The subscribed topics."""
         with Call(self, "subscription"), self._client.lock:
             return set(self._engine.subscription.topics)
 
-    def unsubscribe(self) -> None:
-        """Read nothing any more."""
-        with Call(self, "unsubscribe"), self._client.lock:
+    def enforce_rebalance(self, reason: str = "") -> None:
+        """Have the group share its partitions out anew, by the next poll. UsageError unless subscribed."""
+        with Call(self, "enforce_rebalance"), self._client.lock:
+            if not self._engine.membership.is_active:
+                raise UsageError("enforce_rebalance: subscribe() first; without a group there is nothing to rebalance")
             self._client.poke()
-            self._engine.unsubscribe()
+            self._engine.membership.enforce_rebalance(reason)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this member is, for a producer that commits its offsets in a transaction (KIP-447). As of now: ask again after each
+        poll. UsageError without a group_id."""
+        self._need_group("group_metadata")
+        with Call(self, "group_metadata"), self._client.lock:
+            return self._engine.membership.group_metadata()
 
     def pause(self, *partitions: Partitions) -> None:
         """Deliver nothing of these partitions until resume(). What is buffered stays for a minute; after that its memory is given
@@ -183,6 +219,21 @@ class BaseConsumer(ConsumerCore[W]):
 
     # --- calls that wait ------------------------------------------------------------------------------------------------
 
+    def _unsubscribe(self) -> Steps[W, None]:
+        refuse_in_duty(self, "unsubscribe")
+        with Call(self, "unsubscribe"):
+            error: Exception | None = None
+            if self._engine.membership.is_active:
+                deadline = time.monotonic() + self.config.default_api_timeout_ms / 1000
+                error = yield from self._leave("the consumer unsubscribed", deadline, commit_positions=self._auto_commit)
+                self._listener = None
+            else:
+                with self._client.lock:
+                    self._client.poke()
+                    self._engine.unsubscribe("", now_ms())
+        if error is not None:
+            raise error
+
     def _position(self, partition: TopicPartition, timeout_ms: int | None) -> Steps[W, int]:
         [tp] = as_partitions(partition, "position")
 
@@ -259,12 +310,24 @@ class BaseConsumer(ConsumerCore[W]):
         client, limit = self._client, min(CLOSE_MS, self.config.default_api_timeout_ms) if timeout_ms is None else timeout_ms
         deadline = time.monotonic() + limit / 1000
         is_held = client.is_held_here()  # by the call that a signal handler has interrupted: then nothing can be waited for
+        if client.is_alive and not is_held and not self._owner and self._engine.membership.is_active:
+            # Not while a call goes on, here or elsewhere: a listener does not expect to be called then.
+            with Call(self, "close"):
+                error = yield from self._leave(
+                    "the consumer was closed", deadline, commit_positions=autocommit and self._auto_commit
+                )
+            if error is not None:
+                log.warning("the rebalance listener raised in close()", exc_info=error)
         self._closed = True  # from here on other calls raise, those that wait included
         try:
             client.wake_waiters()
             if client.is_alive and not is_held:
                 yield from self._last_commits(deadline, commit_positions=autocommit and self._auto_commit)
                 self._run_callbacks()
+                if self._engine.membership.is_active:
+                    with client.lock:
+                        client.poke()
+                        self._engine.unsubscribe("the consumer was closed", now_ms())
         finally:
             client.stop()
             client.wake_waiters()
@@ -289,7 +352,7 @@ class BaseConsumer(ConsumerCore[W]):
                 offsets = self._uncommitted()
                 if offsets:
                     until_ms = now_ms() + int((deadline - time.monotonic()) * 1000)
-                    engine.commit(offsets, until_ms, is_async=True).callback = log_failure
+                    engine.commit(offsets, until_ms, is_async=True, automatic=True).callback = log_failure
         while True:
             with client.lock:
                 left = deadline - time.monotonic()

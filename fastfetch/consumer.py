@@ -17,10 +17,11 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from fastfetch.calls import BaseConsumer
-from fastfetch.core import LATE_MS, STEP_MS, Call, Offsets, Peeked, Steps, check_limit
+from fastfetch.core import LATE_MS, STEP_MS, Offsets, Peeked, Steps, check_limit
+from fastfetch.duties import Polling
 from fastfetch.engine.arguments import Partitions
-from fastfetch.engine.commits import Stored
 from fastfetch.engine.readahead import HandOut
+from fastfetch.engine.stored import Stored
 from fastfetch.engine.subscription import EARLIEST, LATEST
 from fastfetch.records import Record, RecordBlock
 from fastfetch.types import OffsetAndTimestamp, TopicPartition
@@ -90,12 +91,14 @@ class Consumer(BaseConsumer[threading.Lock]):
         # Whatever interrupts us before the caller has the list in hand, Ctrl-C above all, puts the records back. After the last
         # call in here CPython runs no signal handler before the caller's assignment is reached.
         try:
-            with Call(self, what):
+            with Polling(self, what):
                 deadline = time.monotonic() + timeout_ms / 1000 if timeout_ms > 0 else 0.0
                 self._before_poll()
+                self._for_the_group(deadline)
                 while (news := self._take(out, limit, blocks, deadline)) is not None:
                     self._wait(*news)
                     self._before_poll(LATE_MS)
+                    self._for_the_group(deadline)
                 if as_records:
                     out.make_records()
             return out  # noqa: TRY300 - see above
@@ -105,18 +108,32 @@ class Consumer(BaseConsumer[threading.Lock]):
 
     def _peeked(self) -> Iterator[Peeked]:
         while True:
-            with Call(self, "iteration"):
+            with Polling(self, "iteration"):
                 deadline = self._quiet_deadline()
                 self._before_poll()
+                self._for_the_group(deadline)
                 found, news = self._peek(deadline)
                 while news is not None:
                     self._wait(*news)
                     self._before_poll(LATE_MS)
+                    self._for_the_group(deadline)
                     found, news = self._peek(deadline)
             if found is not None:
                 yield found
 
+    def _nothing_subscribed(self) -> None:
+        self.unsubscribe()
+
+    def _for_the_group(self, deadline: float) -> None:
+        if self._engine.membership.is_active:
+            self._run(self._duties(deadline))
+
     # --- calls that wait ------------------------------------------------------------------------------------------------
+
+    def unsubscribe(self) -> None:
+        """Read nothing any more. A member of a group commits (with enable_auto_commit), hears of it through its listener, and
+        leaves; what the listener raises is raised here, afterwards."""
+        self._run(self._unsubscribe())
 
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """The next offset that will be delivered. Waits while it is being looked up. Raises TimeoutError, or what the look-up

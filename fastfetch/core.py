@@ -13,6 +13,7 @@ import itertools
 import logging
 import os
 import time
+import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -77,6 +78,7 @@ class ConsumerCore(Generic[W]):
     """The inside of a consumer. `W` is what it waits on."""
 
     _rival: ClassVar[str]  # who else may be in a call: "thread", "task"
+    _in_duty = False  # a listener or an assignor is running
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
         self._closed = True  # until there is something to close; __del__ runs also after a failed __init__
@@ -87,7 +89,12 @@ class ConsumerCore(Generic[W]):
         self._wakeup = False
         # Without the callbacks: they may know this object, and what the thread can reach is never collected.
         quiet = replace(self.config, on_stats=None, on_skipped=None)
-        self._engine = Engine(quiet, seed=int.from_bytes(os.urandom(4), "big"), wall_ms=lambda: time.time_ns() // 1_000_000)
+        self._engine = Engine(
+            quiet,
+            seed=int.from_bytes(os.urandom(4), "big"),
+            wall_ms=lambda: time.time_ns() // 1_000_000,
+            member_id=str(uuid.uuid4()),
+        )
         self._auto_commit = self.config.enable_auto_commit and self.config.group_id is not None
         # What polls do from time to time, by now_ms(); None: never.
         self._auto_commit_at = now_ms() + self.config.auto_commit_interval_ms if self._auto_commit else None
@@ -176,8 +183,8 @@ class ConsumerCore(Generic[W]):
         After a wait it does only what is overdue by LATE_MS, so that a short interval makes no busy loop.
         """
         engine = self._engine
-        if engine.subscription.mode is not Mode.ASSIGNED:
-            raise UsageError("nothing to read: assign() partitions first")
+        if engine.subscription.mode is Mode.NONE:
+            raise UsageError("nothing to read: subscribe() to topics or assign() partitions first")
         if self._due_at is not None and now_ms() >= self._due_at + late_ms:
             self._do_what_is_due()
         if engine.commits.finished_async or engine.skipped:
@@ -188,6 +195,10 @@ class ConsumerCore(Generic[W]):
         engine, client = self._engine, self._client
         with client.lock:
             self._check()
+            if engine.membership.is_active and engine.membership.duty(now_ms()) is not None:
+                return self._duty_first(deadline)
+            if engine.membership.is_in_doubt(now_ms()):
+                return self._news(deadline)
             engine.take(limit, blocks, out)
             if out.moves:
                 if engine.wants_pump:
@@ -205,6 +216,10 @@ class ConsumerCore(Generic[W]):
         """The next records for iteration, or what to wait for; neither when the time is up."""
         with self._client.lock:
             self._check()
+            if self._engine.membership.is_active and self._engine.membership.duty(now_ms()) is not None:
+                return None, self._duty_first(deadline)
+            if self._engine.membership.is_in_doubt(now_ms()):
+                return None, self._news(deadline)
             found = self._engine.readahead.peek(self.config.max_poll_records)
             if found is None:
                 if self._engine.wants_pump:  # positions may have moved past batches without records
@@ -213,6 +228,10 @@ class ConsumerCore(Generic[W]):
             state, chunk, part = found
             is_whole = chunk.row + len(part) == len(chunk.blocks[0])
             return Peeked(state, state.ticket, chunk, chunk.row, part.records(), is_whole), None
+
+    def _duty_first(self, deadline: float) -> tuple[W, float] | None:
+        """The group wants something done before records are handed out: look again at once, unless the time is up."""
+        return None if time.monotonic() >= deadline else (self._new_waiter(), 0.0)
 
     def _news(self, deadline: float) -> tuple[W, float] | None:
         """There are no records. Raises what is wrong with a partition; else what to wait for, or None when the time is up. The
@@ -266,10 +285,11 @@ class ConsumerCore(Generic[W]):
             self._auto_commit_at = now + self.config.auto_commit_interval_ms
             with self._client.lock:
                 offsets = self._uncommitted()
-                if offsets:
+                # While the group rebalances nothing is sent; what is still ours afterwards is committed the next time.
+                if offsets and (not self._engine.membership.is_active or self._engine.membership.credentials() is not None):
                     deadline = now + self.config.default_api_timeout_ms
                     self._client.poke()
-                    self._engine.commit(offsets, deadline, is_async=True).callback = log_failure
+                    self._engine.commit(offsets, deadline, is_async=True, automatic=True).callback = log_failure
         if self._stats_at is not None and now >= self._stats_at:
             self._stats_at = now + self.config.statistics_interval_ms
             with self._client.lock:

@@ -102,7 +102,7 @@ async def until(condition: Callable[[], object], seconds: float = 10) -> None:
 
 WAITING = {
     "poll", "poll_blocks", "position", "commit", "committed", "beginning_offsets", "end_offsets", "offsets_for_times",
-    "partitions_for", "topics", "list_topics", "close",
+    "partitions_for", "topics", "list_topics", "close", "unsubscribe",
 }  # fmt: skip
 
 
@@ -210,7 +210,7 @@ def test_questions_commits_and_plain_calls(broker: Broker) -> None:
             assert (await consumer.committed([P1]))[P1] == OffsetAndMetadata(30, "note")
             consumer.seek_to_end(P0)
             assert await consumer.position(P0) == 100
-            consumer.unsubscribe()
+            await consumer.unsubscribe()
             with pytest.raises(UsageError, match=r"assign\(\)"):
                 await consumer.poll()
             broker.on("OffsetCommit", error(25))

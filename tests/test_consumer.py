@@ -404,11 +404,14 @@ def test_nothing_is_committed_twice_or_without_being_asked(broker: Broker) -> No
 def test_subscribing_says_what_to_do_instead_and_changes_nothing(broker: Broker) -> None:
     with consumer_of(broker) as consumer:
         for given in ({"topics": ["orders"]}, {"pattern": "ord.*"}):
-            with pytest.raises(UsageError, match=r"group membership is not in this version.*assign\(\)"):
+            with pytest.raises(UsageError, match=r"make the consumer with a group_id, or use assign\(\)"):
                 consumer.subscribe(**given)
         with pytest.raises(UsageError, match="not both"):
             consumer.subscribe(["orders"], pattern="x")
         assert consumer.subscription() == set()
+    with consumer_of(broker, group_id="g") as consumer:
+        with pytest.raises(UsageError, match=r"'\(' is no regular expression"):
+            consumer.subscribe(pattern="(")
         consumer.assign([P0])
         with pytest.raises(UsageError, match=r"subscribe\(topics\) after assign\(\)"):
             consumer.subscribe(["orders"])

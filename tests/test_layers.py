@@ -22,6 +22,7 @@ LAYER = {
     "engine": 3,
     "net": 4,
     "core": 5,
+    "duties": 5,
     "calls": 5,
     "consumer": 5,
     "aio": 5,
@@ -44,6 +45,10 @@ FOUNDATION = {"errors", "types", "config"}
 # The manners of layer 5 are for one another only where the one is made of the other.
 NEIGHBOURS = {
     ("calls", "core"),
+    ("calls", "duties"),
+    ("duties", "core"),
+    ("consumer", "duties"),
+    ("aio", "duties"),
     ("consumer", "calls"),
     ("consumer", "core"),
     ("aio", "calls"),

@@ -1,6 +1,6 @@
 """Connections to brokers: opening, negotiating versions, requests in flight, losing and reopening.
 
-A *node* is a broker's address; a *channel* is one connection to it. A node has up to four, by lane, because a broker answers the
+A *node* is a broker's address; a *channel* is one connection to it. A node has up to five, by lane, because a broker answers the
 requests of one connection one after another: behind a fetch that waits 500 ms for data, a commit would wait as long.
 
     DOWN --ready()--> CONNECTING --ConnectionOpened--> NEGOTIATING --ApiVersions answered--> READY
@@ -44,14 +44,16 @@ PATIENCE_MS = 1_000
 class Lane(Enum):
     """Which connection of a node.
 
-    SIDE carries a fetch for partitions that turned up while the one on DATA waits for news. GROUP is apart from CONTROL so that
-    JoinGroup, which waits for other members, delays no look-up.
+    SIDE carries a fetch for partitions that turned up while the one on DATA waits for news. MEMBER is apart from GROUP, which
+    reads and writes committed offsets, so that JoinGroup, which waits for other members, delays no commit, and nothing delays a
+    heartbeat.
     """
 
     CONTROL = "control"
     DATA = "data"
     SIDE = "side"
     GROUP = "group"
+    MEMBER = "member"
 
 
 class State(Enum):

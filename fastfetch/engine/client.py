@@ -12,26 +12,39 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from fastfetch.config import ConsumerConfig
 from fastfetch.engine.actions import Action, DecodeRecords
 from fastfetch.engine.backoff import Timer
 from fastfetch.engine.channels import Channels, Lane
-from fastfetch.engine.commits import Commit, Commits, Stored
+from fastfetch.engine.commits import Commit, Commits
+from fastfetch.engine.consumer_group import ConsumerGroup
+from fastfetch.engine.coordinator import Coordinator
 from fastfetch.engine.events import BytesArrived, ConnectionLost, ConnectionOpened, Event, FrameArrived, RecordsDecoded
 from fastfetch.engine.fetcher import Fetcher
+from fastfetch.engine.finder import CoordinatorFinder
 from fastfetch.engine.groups import Groups
 from fastfetch.engine.idle import IdleMemory
 from fastfetch.engine.intake import Intake
-from fastfetch.engine.metadata import Cluster, MetadataUpdates, Topic
+from fastfetch.engine.membership import Membership
+from fastfetch.engine.metadata import UNKNOWN_AFTER, Cluster, MetadataUpdates, Topic, topic_error
 from fastfetch.engine.offsets import Found, OffsetLookups
 from fastfetch.engine.pending import Pending
 from fastfetch.engine.readahead import HandOut, ReadAhead
 from fastfetch.engine.statistics import Statistics, lag_of
+from fastfetch.engine.stored import Stored, StoredOffsets
 from fastfetch.engine.subscription import PartitionState, SubscriptionState
 from fastfetch.engine.validation import Validations
-from fastfetch.errors import ConnectionFailedError, CorruptBatchError, NoOffsetForPartitionError, UsageError
+from fastfetch.errors import (
+    ConnectionFailedError,
+    CorruptBatchError,
+    NoOffsetForPartitionError,
+    UnknownTopicError,
+    UsageError,
+    is_retriable,
+)
 from fastfetch.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["Engine"]
@@ -41,13 +54,17 @@ log = logging.getLogger("fastfetch.engine")
 
 class Engine:
     """A consumer without sockets, clock and threads. `seed` makes the jitter of back-offs differ between clients; `wall_ms` is
-    the wall clock, in ms since 1970, asked only for a reset by duration."""
+    the wall clock, in ms since 1970, asked only for a reset by duration; `member_id` names the member under the consumer protocol
+    and must differ between all clients (KIP-1082)."""
 
-    def __init__(self, config: ConsumerConfig, *, seed: int = 0, wall_ms: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, config: ConsumerConfig, *, seed: int = 0, wall_ms: Callable[[], int] | None = None, member_id: str = ""
+    ) -> None:
         self.config = config
         self.timer = Timer()
         self.has_news = False  # a waiting caller should look again; the owner clears it
         self._reported = (-1, -1)  # what was known when partitions were last looked at for one that can't be asked about
+        self._topics_reported = -1  # the same for subscribed topics
         self._actions: list[Action] = []
         self._told: set[PartitionState] = set()  # whose error was raised since all had their turn
         self.readahead = ReadAhead()
@@ -55,12 +72,24 @@ class Engine:
         self.cluster = Cluster()
         self.channels = Channels(config, self._actions, self.timer, seed)
         self.metadata = MetadataUpdates(
-            config, self.channels, self.cluster, self.timer, self._topics_of_interest, self._recreated, seed + 1
+            config, self.channels, self.cluster, self.timer, self.subscription, self._topics_of_interest, self._recreated,
+            seed + 1,
         )  # fmt: skip
         self.lookups = OffsetLookups(
             config, self.channels, self.cluster, self.metadata, self.subscription, self.timer, seed + 2, wall_ms
         )  # fmt: skip
-        self.commits = Commits(config, self.channels, self.subscription, self.timer, seed + 3)
+        self.finder = CoordinatorFinder(config, self.channels, self.timer, seed + 6)
+        self.commits = Commits(config, self.channels, self.subscription, self.timer, self.finder, seed + 3)
+        self.stored = StoredOffsets(
+            config, self.channels, self.subscription, self.timer, self.finder, self.commits.committed, seed + 9
+        )  # fmt: skip
+        protocol = Coordinator if config.group_protocol == "classic" else partial(ConsumerGroup, member_id=member_id)
+        self.membership: Membership = protocol(
+            config, self.channels, self.finder, self.cluster, self.metadata, self.subscription, self.timer,
+            self.commits.give_up, seed + 7,
+        )  # fmt: skip
+        self.commits.membership = self.stored.membership = self.membership
+        self.finder.on_fault.append(self.membership.fail)
         self.validations = Validations(
             config, self.channels, self.cluster, self.metadata, self.subscription, self.timer, seed + 5
         )  # fmt: skip
@@ -99,17 +128,22 @@ class Engine:
         self.statistics.tick(now_ms)
         self.channels.tick(now_ms)
         self._report_unknown_partitions()
+        self._report_unknown_topics()
         self.lookups.pump(now_ms)
+        self.membership.pump(now_ms)  # before the commits, which it signs
         self.commits.pump(now_ms)
+        self.stored.pump(now_ms)
         self.groups.pump(now_ms)
         self.validations.pump(now_ms)  # before anything is asked of a leader that was not seen before
         self.idle_memory.pump(now_ms)
         self.fetcher.pump(now_ms)
         # Last: the others find out here that a leader is not known, and nothing else might happen for minutes.
         self.metadata.pump(now_ms)
-        if self.fetcher.has_news or self.intake.has_news or self.groups.has_news:
-            self.fetcher.has_news = self.intake.has_news = self.groups.has_news = False
+        if self.fetcher.has_news or self.intake.has_news or self.membership.has_news or self.groups.has_news:
+            self.fetcher.has_news = self.intake.has_news = self.membership.has_news = self.groups.has_news = False
             self.has_news = True
+        if self.commits.has_news:
+            self.commits.has_news, self.has_news = False, True
 
     def close(self, now_ms: int) -> None:
         """Take leave of the brokers. What `take_actions` then returns is the last that has to be done."""
@@ -136,7 +170,20 @@ class Engine:
         # What is known may be about other topics, or a deleted one's; an answer under way is looked at with the new ones in mind.
         self.metadata.request_update()
 
-    def unsubscribe(self) -> None:
+    def subscribe(self, topics: Iterable[str], pattern: str | None, now_ms: int) -> None:
+        """Share these topics, or those that match the pattern, with the group."""
+        if pattern is None:
+            self.subscription.subscribe(topics)
+        else:
+            self.subscription.subscribe_pattern(pattern)
+        self.metadata.request_update()
+        self.membership.subscribe(now_ms)
+
+    def unsubscribe(self, reason: str, now_ms: int) -> None:
+        """Read nothing any more. A member leaves its group; the caller has done what `duty_before_leaving` asks for."""
+        if self.membership.is_active:
+            self.membership.leave(reason, now_ms)
+            self.commits.give_up(self.subscription.partitions())
         self.subscription.unsubscribe()
 
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
@@ -215,10 +262,17 @@ class Engine:
         return self.metadata.list_topics()
 
     def read_committed_offsets(self, partitions: Iterable[TopicPartition] | None) -> Pending[Stored]:
-        return self.commits.read(partitions)
+        return self.stored.read(partitions)
 
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int, *, is_async: bool = False) -> Commit:
-        return self.commits.commit(offsets, deadline_ms, is_async=is_async)
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        deadline_ms: int,
+        *,
+        is_async: bool = False,
+        automatic: bool = False,
+    ) -> Commit:
+        return self.commits.commit(offsets, deadline_ms, is_async=is_async, automatic=automatic)
 
     def lag(self, tp: TopicPartition) -> int | None:
         """Records between the position and the end of what this consumer may read, None where either is not known."""
@@ -245,7 +299,9 @@ class Engine:
     # --- inside ---------------------------------------------------------------------------------------------------------
 
     def _topics_of_interest(self) -> set[str]:
-        return self.subscription.assigned_topics() | self.lookups.topics()
+        return (
+            self.subscription.assigned_topics() | self.subscription.topics | self.lookups.topics() | {*self.membership.topics()}
+        )
 
     def _report_unknown_partitions(self) -> None:
         """Assigned partitions that brokers keep calling unknown or forbidden: an error for those, the others flow."""
@@ -260,6 +316,22 @@ class Engine:
                 if error is not None:
                     state.fail(error, sticky=False)
                     self.has_news = True
+
+    def _report_unknown_topics(self) -> None:
+        """Subscribed topics that may not be read are an error; those that don't exist may yet be made."""
+        if self._topics_reported == self.cluster.version:
+            return
+        self._topics_reported = self.cluster.version
+        for name in self.subscription.topics:
+            trouble = self.cluster.troubles.get(name)
+            if trouble is None or trouble.times != (UNKNOWN_AFTER if is_retriable(trouble.code) else 1):
+                continue
+            error = topic_error(name, trouble.code)
+            if isinstance(error, UnknownTopicError):
+                log.warning("subscribed: %s", error)
+            else:
+                self.membership.fault = self.membership.fault or error
+                self.has_news = True
 
     def _recreated(self, names: list[str]) -> None:
         """Another topic under the same name (KIP-516): positions in the old one mean nothing in it."""

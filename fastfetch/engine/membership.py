@@ -6,6 +6,7 @@ Everything else, heartbeats above all, happens in the background whether anybody
 
     GiveUp     partitions go: commit (unless they are lost), tell the listener; they leave the assignment afterwards
     TakeOver   partitions have come: tell the listener, who may seek; nothing of them was handed out yet
+    Describe   before joining a classic group: ask the assignors for their part of the subscription
     ShareOut   this member leads a classic group: run the assignor
 
 A member that may have lost its partitions (session expired, thrown out, no poll for too long) hands out nothing more of them and
@@ -29,7 +30,7 @@ from fastfetch.engine.subscription import Mode, SubscriptionState
 from fastfetch.errors import CommitFailedError, FastFetchError
 from fastfetch.types import GroupMetadata, TopicPartition
 
-__all__ = ["NO_MEMBER", "Credentials", "Duty", "GiveUp", "Membership", "ShareOut", "TakeOver"]
+__all__ = ["NO_MEMBER", "Credentials", "Describe", "Duty", "GiveUp", "Membership", "ShareOut", "TakeOver"]
 
 log = logging.getLogger("fastfetch.engine")
 
@@ -79,7 +80,17 @@ class ShareOut:
     error: Exception | None = None
 
 
-Duty = GiveUp | TakeOver | ShareOut
+@dataclass(slots=True, eq=False)
+class Describe:
+    """Put each assignor's `subscription_user_data(topics)` into `result` by its name, or what it raised into `error`."""
+
+    assignors: tuple[Assignor, ...]
+    topics: frozenset[str]
+    result: Mapping[str, bytes | None] | None = None
+    error: Exception | None = None
+
+
+Duty = GiveUp | TakeOver | Describe | ShareOut
 
 
 class Membership:
@@ -116,6 +127,7 @@ class Membership:
         self._is_lost = False  # the partitions still assigned are not ours any more
         self.fault: FastFetchError | None = None  # for the next poll to raise, once
         self.has_news = False  # a waiting caller should look again; the engine clears it
+        self.wants_pump = False  # a poll was waited for, and is there; pump() clears it
 
     # --- the caller -----------------------------------------------------------------------------------------------------
 
@@ -128,8 +140,8 @@ class Membership:
         self._in_poll = True
 
     def poll_ended(self, now_ms: int) -> None:
+        self._polled_ms = now_ms  # first: the background thread may look at any moment
         self._in_poll = False
-        self._polled_ms = now_ms
 
     def subscribe(self, now_ms: int) -> None:
         """The subscription changed; SubscriptionState has it already."""
@@ -162,6 +174,10 @@ class Membership:
         elif self._is_lost and isinstance(self._duty, GiveUp):
             self._duty.is_lost = True
         return self._duty
+
+    def is_in_doubt(self, now_ms: int) -> bool:
+        """May the partitions be somebody else's by now? Nothing is handed out until the coordinator has told."""
+        return False
 
     def done(self, duty: Duty, now_ms: int) -> None:
         """The caller did it; what its listener raised meanwhile changes nothing."""
@@ -199,8 +215,7 @@ class Membership:
 
     def group_metadata(self) -> GroupMetadata:
         """As of now, for a transactional producer (KIP-447)."""
-        me = self.credentials() or NO_MEMBER
-        return GroupMetadata(self._group, me.generation, me.member_id, self._config.group_instance_id)
+        raise NotImplementedError
 
     # --- the engine -----------------------------------------------------------------------------------------------------
 
