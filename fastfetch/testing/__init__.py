@@ -29,6 +29,7 @@ from .faults import (
     throttle,
     top_error,
 )
+from .group_view import GroupView, MemberView
 from .server import Logged, Rule
 
 __all__ = [
@@ -38,7 +39,9 @@ __all__ = [
     "DemoPartition",
     "Exchange",
     "Gate",
+    "GroupView",
     "Logged",
+    "MemberView",
     "Row",
     "Rule",
     "answer",

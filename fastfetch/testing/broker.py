@@ -16,8 +16,9 @@ changed, cut or refused.
         assert all(request.version <= 11 for request in broker.requests("Fetch"))
         print(broker.committed("my-group"))
 
-Served: ApiVersions, Metadata, ListOffsets, Fetch (with sessions), OffsetForLeaderEpoch, FindCoordinator, OffsetCommit and
-OffsetFetch. A request for anything else, or in a version that was not announced, closes the connection, as a real broker does.
+Served: ApiVersions, Metadata, ListOffsets, Fetch (with sessions), OffsetForLeaderEpoch, FindCoordinator, OffsetCommit,
+OffsetFetch, and what members of a group ask: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. Anything else, or a version that was
+not announced, closes the connection, as a real broker does.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ from fastfetch.types import OffsetAndMetadata, TopicPartition
 
 from .cluster import Cluster, Committed, Node
 from .faults import Action, Exchange
+from .group_view import GroupView, view_classic
 from .server import Logged, Rule, Script, Server
 
 __all__ = ["KAFKA_VERSIONS", "Broker"]
 
 _NAMES = {api.name: api for api in tables.ALL}
 
-# What brokers of these releases announce for the APIs served here: measured for 4.1, from the public schemas for the others.
+# What brokers of these releases announce for the APIs served here: measured, but
+# for some of the older ones, which are from the public schemas.
 # Versions that the tables lack (below the lowest that 4.0 left, or features of followers) are not announced.
 KAFKA_VERSIONS: dict[str, dict[str, tuple[int, int]]] = {
     "2.8": {
@@ -52,6 +55,10 @@ KAFKA_VERSIONS: dict[str, dict[str, tuple[int, int]]] = {
         "OffsetCommit": (0, 8),
         "OffsetFetch": (0, 7),
         "FindCoordinator": (0, 3),
+        "JoinGroup": (0, 7),
+        "Heartbeat": (0, 4),
+        "LeaveGroup": (0, 4),
+        "SyncGroup": (0, 5),
         "ApiVersions": (0, 3),
         "OffsetForLeaderEpoch": (0, 4),
     },
@@ -62,6 +69,10 @@ KAFKA_VERSIONS: dict[str, dict[str, tuple[int, int]]] = {
         "OffsetCommit": (0, 9),
         "OffsetFetch": (0, 9),
         "FindCoordinator": (0, 6),
+        "JoinGroup": (0, 9),
+        "Heartbeat": (0, 4),
+        "LeaveGroup": (0, 5),
+        "SyncGroup": (0, 5),
         "ApiVersions": (0, 4),
         "OffsetForLeaderEpoch": (0, 4),
     },
@@ -72,6 +83,10 @@ KAFKA_VERSIONS: dict[str, dict[str, tuple[int, int]]] = {
         "OffsetCommit": (2, 9),
         "OffsetFetch": (1, 9),
         "FindCoordinator": (0, 6),
+        "JoinGroup": (0, 9),
+        "Heartbeat": (0, 4),
+        "LeaveGroup": (0, 5),
+        "SyncGroup": (0, 5),
         "ApiVersions": (0, 4),
         "OffsetForLeaderEpoch": (2, 4),
     },
@@ -82,6 +97,10 @@ KAFKA_VERSIONS: dict[str, dict[str, tuple[int, int]]] = {
         "OffsetCommit": (2, 10),
         "OffsetFetch": (1, 10),
         "FindCoordinator": (0, 6),
+        "JoinGroup": (0, 9),
+        "Heartbeat": (0, 4),
+        "LeaveGroup": (0, 5),
+        "SyncGroup": (0, 5),
         "ApiVersions": (0, 4),
         "OffsetForLeaderEpoch": (2, 4),
     },
@@ -104,6 +123,7 @@ class Broker:
     racks           {node id: rack}
     topic_ids       False: topics have no ids, as in clusters older than 2.8
     fetch_sessions  how many fetch sessions a node keeps; 0: it gives none (session id 0)
+    initial_rebalance_delay     seconds that a group waits for more members after its first (a stock broker: 3)
     tls             server-side context: every node speaks TLS
     observe         called with each request as it arrives, by its connection's thread. They are not kept for `requests` then:
                     for a broker that runs for long
@@ -121,13 +141,14 @@ class Broker:
         racks: Mapping[int, str] | None = None,
         topic_ids: bool = True,
         fetch_sessions: int = 1000,
+        initial_rebalance_delay: float = 0.0,
         tls: ssl.SSLContext | None = None,
         observe: Callable[[Logged], object] | None = None,
     ) -> None:
         if nodes < 1:
             raise UsageError(f"a cluster has 1 or more nodes, not {nodes}")
         members = {i: Node(i, host, rack=(racks or {}).get(i)) for i in range(1, nodes + 1)}
-        self._cluster = Cluster(members, topic_ids=topic_ids)
+        self._cluster = Cluster(members, topic_ids=topic_ids, initial_delay=initial_rebalance_delay)
         members[1].port, members[1].advertised = port, advertise
         self._script = Script(observe=observe)
         self._server = Server(
@@ -196,6 +217,9 @@ class Broker:
         self._server.stop(member)
         if new_port:
             member.port = 0
+        with self._cluster.lock:
+            kept = [g for g in self._cluster.groups if self._cluster.coordinator_of(g) is member]
+            self._cluster.reload_groups(kept, time.monotonic())
         self._server.start(member)
 
     def disconnect(self, node: int | None = None) -> None:
@@ -373,9 +397,53 @@ class Broker:
         return self._cluster.coordinator_of(group).id
 
     def move_coordinator(self, group: str, node: int) -> None:
-        """Another coordinator; the old one answers NOT_COORDINATOR."""
+        """Another coordinator; the old one answers NOT_COORDINATOR, also to those whose JoinGroup or SyncGroup waits there.
+
+        As with a broker, the new one knows the last generation that was complete, and sessions begin anew.
+        """
         with self._cluster.lock:
             self._cluster.coordinators[group] = self._node(node).id
+            self._cluster.reload_groups([group], time.monotonic())
+
+    def group(self, group: str) -> GroupView:
+        """State, generation, members and assignments of a group, as of now; an empty one if nobody has joined it."""
+        with self._cluster.lock:
+            return self._view(group)
+
+    def wait_for_group(
+        self, group: str, *, state: str = "Stable", members: int | None = None, timeout: float = 10.0
+    ) -> GroupView:
+        """Wait until a group is in a state, and has that many members if given. TimedOut: it isn't, after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        with self._cluster.lock:
+            while True:
+                seen, now = self._view(group), time.monotonic()
+                if seen.state == state and members in (None, len(seen.members)):
+                    return seen
+                if now >= deadline:
+                    raise TimedOut(f"group {group!r} is {seen.state} with {len(seen.members)} members after {timeout} s")
+                self._cluster.changed.wait(min(deadline, self._cluster.group(group, now).next_due()) - now)
+
+    def expire_member(self, group: str, member_id: str) -> None:
+        """Let a member's session end now, as if it had been silent for too long."""
+        with self._cluster.lock:
+            now = time.monotonic()
+            found = self._cluster.group(group, now)
+            if member_id not in found.members:
+                raise UsageError(f"group {group!r} has no member {member_id!r}; there are {sorted(found.members) or 'none'}")
+            found.remove(found.members[member_id], now)
+
+    def rebalance(self, group: str) -> None:
+        """Let every member of a group join again."""
+        with self._cluster.lock:
+            now = time.monotonic()
+            found = self._cluster.group(group, now)
+            if not found.members:
+                raise UsageError(f"group {group!r} has no members")
+            found.rebalance(now)
+
+    def _view(self, group: str) -> GroupView:
+        return view_classic(self._cluster.group(group, time.monotonic()))
 
     # -------------------------------------------------------------------------------------------------------------- script
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import threading
 import uuid
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fastfetch.errors import UsageError
 from fastfetch.types import TopicPartition
 
+from .groups import ClassicGroup
 from .partition import Partition
 
 __all__ = ["Cluster", "Committed", "Node", "Topic"]
@@ -62,6 +64,7 @@ class Cluster:
 
     topic_ids       False plays a broker older than 2.8 on disk: topics have no id
     coordinators    group: node id, where a test moved it
+    initial_delay   seconds that a new group waits for its second member
     """
 
     nodes: dict[int, Node]
@@ -70,6 +73,8 @@ class Cluster:
     topics: dict[str, Topic] = field(default_factory=dict)
     offsets: dict[str, dict[TopicPartition, Committed]] = field(default_factory=dict)
     coordinators: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, ClassicGroup] = field(default_factory=dict)
+    initial_delay: float = 0.0
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
@@ -151,3 +156,20 @@ class Cluster:
         """The node that keeps a group: spread by name, unless a test moved it."""
         ids = list(self.nodes)
         return self.nodes[self.coordinators.get(group, ids[zlib.crc32(group.encode()) % len(ids)])]
+
+    # -------------------------------------------------------------------------------------------------------------- groups
+
+    def group(self, name: str, now: float) -> ClassicGroup:
+        """A group as it is now; one that nobody has joined yet is made."""
+        if name not in self.groups:
+            self.groups[name] = ClassicGroup(self.initial_delay, self.changed.notify_all)
+        found = self.groups[name]
+        if self.coordinator_of(name).alive:  # nobody's session ends while there is nobody to say so
+            found.advance(now)
+        return found
+
+    def reload_groups(self, names: Iterable[str], now: float) -> None:
+        """Their coordinators begin anew."""
+        for name in names:
+            if name in self.groups:
+                self.groups[name].reload(now)

@@ -87,10 +87,17 @@ STAGES: tuple[Stage, ...] = ("request", "body", "frame", "send")
 
 
 class Action(NamedTuple):
-    """A change to an exchange at one stage."""
+    """A change to an exchange at one stage.
+
+    refuses     what members ask of a coordinator (see `REFUSED_WHOLE`) is not done then: a broker either does it or says no
+    """
 
     stage: Stage
     apply: Callable[[Exchange], object]
+    refuses: bool = False
+
+
+REFUSED_WHOLE = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat"})
 
 
 class Gate:
@@ -135,7 +142,8 @@ def close() -> Action:
 def error(code: int, *, topic: str | None = None, partition: int | None = None) -> Action:
     """An error code for every partition of the answer, or for those of one topic, or one partition.
 
-    In Metadata a topic named without a partition gets the code itself; FindCoordinator has it per coordinator.
+    In Metadata a topic named without a partition gets the code itself; FindCoordinator has it per coordinator. The APIs of
+    members (JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat) have one code, and what was asked is not done.
     """
 
     def change(exchange: Exchange) -> None:
@@ -143,6 +151,9 @@ def error(code: int, *, topic: str | None = None, partition: int | None = None) 
         if exchange.api == "FindCoordinator":
             for each in [body, *body.get("coordinators", [])]:
                 each.update(error_code=code, node_id=-1, host="", port=-1)
+            return
+        if exchange.api in REFUSED_WHOLE:
+            body["error_code"] = code
             return
         topics = body.get("responses") or body.get("topics") or []
         topics = [*topics, *(t for group in body.get("groups", []) for t in group["topics"])]
@@ -157,7 +168,7 @@ def error(code: int, *, topic: str | None = None, partition: int | None = None) 
                 if partition is None or partition == index:
                     _fail(p, code)
 
-    return Action("body", change)
+    return Action("body", change, refuses=True)
 
 
 def _fail(partition: Body, code: int) -> None:
@@ -184,7 +195,7 @@ def top_error(code: int) -> Action:
             if name in body:
                 body[name] = []
 
-    return Action("body", change)
+    return Action("body", change, refuses=True)
 
 
 def replace(body: Mapping[str, Any] | Callable[[Request, Body], Mapping[str, Any]]) -> Action:

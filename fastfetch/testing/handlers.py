@@ -6,6 +6,7 @@ gives the lock up meanwhile: a connection's requests are handled one after the o
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,19 +16,20 @@ from fastfetch.types import TopicPartition
 from .cluster import Cluster, Committed, Node, Topic
 from .partition import Partition
 
-__all__ = ["HANDLERS", "Body", "Context", "Handler", "check_epoch"]
+__all__ = ["HANDLERS", "Body", "Context", "Handler", "check_epoch", "group_error"]
 
 Body: TypeAlias = dict[str, Any]
 
 
 class Context(NamedTuple):
-    """Who asks whom. `reached_at` is this side's address of the connection."""
+    """Who asks whom. `reached_at` is this side's address of the connection, `peer` the other's."""
 
     cluster: Cluster
     node: Node
     versions: dict[int, tuple[int, int]]
     request: Request
     reached_at: str
+    peer: str
 
     def address(self, node: Node) -> Body:
         """Where the client finds a node."""
@@ -192,17 +194,20 @@ def _coordinator(c: Context, group: str) -> Body:
     return {"error_code": 0, "error_message": None} | c.address(node)
 
 
-def _group_error(c: Context, group: str) -> int:
+def group_error(c: Context, group: str) -> int:
     # An empty name is a group like any other here: brokers still take commits of such old clients.
     return 0 if c.cluster.coordinator_of(group) is c.node else NOT_COORDINATOR
 
 
 def offset_commit(c: Context) -> Body:
-    """Commits without membership: generation -1, and the member id is not looked at. Nobody is a member, so others are wrong."""
+    """Commits of members, and without membership: generation -1, as long as nobody is a member."""
     body = c.request.body
     group = body["group_id"]
-    code = _group_error(c, group)
-    if not code and body["generation_id_or_member_epoch"] >= 0:
+    code = group_error(c, group)
+    if not code and group in c.cluster.groups:
+        now = time.monotonic()
+        code = c.cluster.group(group, now).check_commit(body, now)
+    elif not code and body["generation_id_or_member_epoch"] >= 0:
         code = UNKNOWN_MEMBER if group in c.cluster.offsets else ILLEGAL_GENERATION
     topics = []
     for topic in body["topics"]:
@@ -229,11 +234,11 @@ def offset_fetch(c: Context) -> Body:
     if c.request.version >= 8:
         groups = []
         for group in body["groups"]:
-            code = _group_error(c, group["group_id"])
+            code = group_error(c, group["group_id"])
             topics = [] if code else _committed(c.cluster, group["group_id"], group["topics"])
             groups.append({"group_id": group["group_id"], "topics": topics, "error_code": code})
         return {"groups": groups}
-    code = _group_error(c, body["group_id"])
+    code = group_error(c, body["group_id"])
     if code and c.request.version >= 2:
         return {"topics": [], "error_code": code}
     topics = _committed(c.cluster, body["group_id"], body["topics"])
@@ -279,4 +284,4 @@ HANDLERS: dict[int, Handler] = {
     tables.API_VERSIONS.key: api_versions,
     tables.OFFSET_FOR_LEADER_EPOCH.key: offset_for_leader_epoch,
 }
-"""Without Fetch, which needs more than this: see `fetching`."""
+"""Without Fetch, which needs more than this (see `fetching`), and what members ask (`coordinator`)."""

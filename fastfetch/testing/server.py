@@ -23,7 +23,8 @@ from fastfetch.protocol import Field, Request, decode_request, encode_response, 
 from fastfetch.protocol.schema import Fields
 
 from .cluster import Cluster, Node
-from .faults import STAGES, Action, Exchange
+from .coordinator import GROUP_HANDLERS
+from .faults import REFUSED_WHOLE, STAGES, Action, Exchange
 from .fetching import SessionCache, encode_fetch, fetch
 from .handlers import HANDLERS, Context
 
@@ -31,6 +32,7 @@ __all__ = ["Logged", "Rule", "Script", "Server"]
 
 _LARGEST_REQUEST = 100 << 20  # socket.request.max.bytes
 _PIECES = 1024  # buffers a sendmsg, the most that Linux takes
+_HANDLERS = HANDLERS | GROUP_HANDLERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +272,7 @@ class _Connection:
         self.sock = sock
         self.input = sock.makefile("rb")
         # An IPv4 client of a socket that listens on "::" shows as ::ffff:10.0.0.1.
-        self.reached_at = sock.getsockname()[0].removeprefix("::ffff:")
+        self.reached_at, self.peer = (each[0].removeprefix("::ffff:") for each in (sock.getsockname(), sock.getpeername()))
         self.swapped: list[bytes | memoryview] = []
 
     def run(self) -> None:
@@ -314,7 +316,8 @@ class _Connection:
             action.apply(exchange)
         if exchange.ending is not None:
             return False
-        exchange.body = self._answer(request)
+        is_refused = request.api.name in REFUSED_WHOLE and any(action.refuses for action in due["body"])
+        exchange.body = {} if is_refused else self._answer(request)
         if due["body"]:
             _join_records(exchange.body)
             for action in due["body"]:
@@ -346,11 +349,11 @@ class _Connection:
             return None, str(error)
 
     def _answer(self, request: Request) -> dict[str, Any]:
-        context = Context(self.server.cluster, self.listener.node, self.server.versions, request, self.reached_at)
+        context = Context(self.server.cluster, self.listener.node, self.server.versions, request, self.reached_at, self.peer)
         with self.server.cluster.lock:
             if request.api is tables.FETCH:
                 return fetch(context, self.listener.sessions)
-            return HANDLERS[request.api.key](context)
+            return _HANDLERS[request.api.key](context)
 
     def _send(self, exchange: Exchange) -> bool:
         if exchange.pause:

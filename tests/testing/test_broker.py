@@ -59,7 +59,7 @@ def test_every_announced_version_is_served(kafka: str) -> None:
         topic_id = broker.create_topic("t")
         announced = wire.call("ApiVersions", 3)["api_keys"]
         ranges = {k["api_key"]: (k["min_version"], k["max_version"]) for k in announced}
-        assert ranges.keys() == {0, 1, 2, 3, 8, 9, 10, 18, 23}
+        assert ranges.keys() == {0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 23}
         for key, (low, high) in ranges.items():
             if key == 0:
                 continue  # Produce is announced for librdkafka's sake
@@ -92,6 +92,15 @@ def _question(api: str, version: int, topic_id: bytes) -> dict[str, Any]:
                 | {"partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]}
             ],
         },
+    }
+    questions |= {name: {"group_id": "g", "generation_id": 1, "member_id": "m"} for name in ("SyncGroup", "Heartbeat")}
+    questions["LeaveGroup"] = {"group_id": "g"} | ({"members": [{"member_id": "m"}]} if version >= 3 else {"member_id": "m"})
+    questions["JoinGroup"] = {
+        "group_id": "g",
+        "session_timeout_ms": 1000,
+        "member_id": "m",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b""}],
     }
     if api == "OffsetFetch":
         topics = [(topic or {"name": "t"}) | {"partition_indexes": [0]}]
