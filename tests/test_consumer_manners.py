@@ -681,7 +681,7 @@ def in_another_thread(consumer: Consumer) -> None:
 def done_commit(callback: Callable[..., object]) -> Any:
     from fastfetch.engine.commits import Commit
 
-    commit = Commit({}, 0, is_async=True)
+    commit = Commit(0, is_async=True)
     commit.pending.resolve(None)
     commit.callback = callback
     return commit

@@ -166,7 +166,9 @@ class Engine:
     # --- choosing partitions --------------------------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        before = self.subscription.partitions()
         self.subscription.assign(partitions)
+        self.commits.give_up(before - self.subscription.partitions())
         # What is known may be about other topics, or a deleted one's; an answer under way is looked at with the new ones in mind.
         self.metadata.request_update()
 

@@ -88,7 +88,12 @@ class Commit:
     )  # fmt: skip
 
     def __init__(
-        self, deadline_ms: int, is_async: bool, is_automatic: bool, states: dict[TopicPartition, PartitionState] | None
+        self,
+        deadline_ms: int,
+        *,
+        is_async: bool = False,
+        is_automatic: bool = False,
+        states: dict[TopicPartition, PartitionState] | None = None,
     ) -> None:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.left: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -157,7 +162,7 @@ class Commits:
             states = {tp: state for tp in offsets if (state := self._subscription.find(tp)) is not None}
         commit = self._queue[-1] if self._queue and automatic and is_async else None
         if commit is None or not self._may_grow(commit, states):
-            commit = Commit(deadline_ms, is_async, automatic, states)
+            commit = Commit(deadline_ms, is_async=is_async, is_automatic=automatic, states=states)
             self._queue.append(commit)
         elif commit.states is not None and states is not None:
             commit.states |= states
@@ -279,7 +284,8 @@ class Commits:
 
     def _fail_all(self, error: FastFetchError) -> None:
         for commit in self._queue:
-            self._fail(commit, error)
+            if not commit.in_flight:
+                self._fail(commit, error)
 
     # --- sending --------------------------------------------------------------------------------------------------------
 
