@@ -176,7 +176,7 @@ class AsyncConsumer(BaseConsumer[LoopWaiter]):
             await self._run(self._duties(deadline))
 
     def _invoke(self, function: Callable[..., Any], *arguments: object) -> Steps[LoopWaiter, None]:
-        self._calling_back = True
+        before, self._calling_back = self._calling_back, True
         try:
             result = function(*arguments)
             if inspect.isawaitable(result):
@@ -185,7 +185,7 @@ class AsyncConsumer(BaseConsumer[LoopWaiter]):
                 if listener.error is not None:
                     raise listener.error
         finally:
-            self._calling_back = False
+            self._calling_back = before
 
     # --- calls that wait ------------------------------------------------------------------------------------------------
 

@@ -310,12 +310,12 @@ class BaseConsumer(DutifulCore[W]):
         client, limit = self._client, min(CLOSE_MS, self.config.default_api_timeout_ms) if timeout_ms is None else timeout_ms
         deadline = time.monotonic() + limit / 1000
         is_held = client.is_held_here()  # by the call that a signal handler has interrupted: then nothing can be waited for
-        if client.is_alive and not is_held and not self._owner and self._engine.membership.is_active:
-            # Not while a call goes on, here or elsewhere: a listener does not expect to be called then.
-            with Call(self, "close"):
-                error = yield from self._leave(
-                    "the consumer was closed", deadline, commit_positions=autocommit and self._auto_commit
-                )
+        if client.is_alive and not is_held and self._engine.membership.is_active and self._claim():
+            try:
+                commits = autocommit and self._auto_commit
+                error = yield from self._leave("the consumer was closed", deadline, commit_positions=commits)
+            finally:
+                self._owner.clear()
             if error is not None:
                 log.warning("the rebalance listener raised in close()", exc_info=error)
         self._closed = True  # from here on other calls raise, those that wait included
@@ -342,6 +342,15 @@ class BaseConsumer(DutifulCore[W]):
             yield waiter, min(left, STEP_MS / 1000)
         if not is_held and not client.join(1.0 if client.has_ended else 0.0):
             log.warning("the background thread did not end within %d ms; it ends by itself", limit)
+
+    def _claim(self) -> bool:
+        """Become the caller, as long as there is none. A listener does not expect to be called by a close() while a call goes
+        on, here or elsewhere."""
+        try:
+            me = self._caller()
+        except UsageError:  # in another event loop
+            return False
+        return not self._owner and self._owner.setdefault("caller", me) == me
 
     def _last_commits(self, deadline: float, *, commit_positions: bool) -> Steps[W, None]:
         """On closing: what is still under way, and the positions. Never raises; bounded by the deadline."""

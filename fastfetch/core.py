@@ -316,11 +316,11 @@ class ConsumerCore(Generic[W]):
                 self._call_back(self.config.on_skipped, corrupt)
 
     def _call_back(self, function: Callable[..., object], *arguments: object) -> None:
-        self._calling_back = True  # its calls of this consumer are part of the present one
+        before, self._calling_back = self._calling_back, True  # its calls of this consumer are part of the present one
         try:
             function(*arguments)
         finally:
-            self._calling_back = False
+            self._calling_back = before
 
     # --- commits --------------------------------------------------------------------------------------------------------
 

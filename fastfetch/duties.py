@@ -96,7 +96,7 @@ class DutifulCore(ConsumerCore[W]):
         if error is not None:
             raise error
 
-    def _tell_of_loss(self, duty: GiveUp) -> Steps[W, None]:
+    def _tell_of_loss(self, duty: GiveUp, *, check: bool = True) -> Steps[W, None]:
         lost = duty.is_lost and hasattr(self._listener, "on_partitions_lost")
         error: Exception | None = None
         try:
@@ -105,7 +105,8 @@ class DutifulCore(ConsumerCore[W]):
             error = raised
         # What the listener has begun to commit is still ours to commit; a moment later it would be void.
         if not duty.is_lost:
-            yield from self._await_commits(self._give_up_by_ms, time.monotonic() + self._patience_ms() / 1000)
+            patience = time.monotonic() + self._patience_ms() / 1000
+            yield from self._await_commits(self._give_up_by_ms, patience, check=check)
         if error is not None:
             raise error
 
@@ -142,16 +143,17 @@ class DutifulCore(ConsumerCore[W]):
                 self._client.poke()
                 self._engine.commit(offsets, until_ms, is_async=True, automatic=True).callback = log_failure
 
-    def _await_commits(self, until_ms: int, deadline: float, duty: GiveUp | None = None) -> Steps[W, bool]:
+    def _await_commits(self, until_ms: int, deadline: float, duty: GiveUp | None = None, *, check: bool = True) -> Steps[W, bool]:
         """Until no commit is under way, at most until `until_ms`, or until the partitions are lost; False if the deadline comes
-        first."""
+        first. Without `check` nothing else ends it, as is right for a call that ends the consumer."""
         client, engine = self._client, self._engine
         while True:
             with client.lock:
                 left_ms = until_ms - now_ms()
-                if not engine.commits.is_busy or left_ms <= 0 or (duty is not None and duty.is_lost):
+                if not engine.commits.is_busy or left_ms <= 0 or client.has_ended or (duty is not None and duty.is_lost):
                     return True
-                self._check()
+                if check:
+                    self._check()
                 left = min(left_ms / 1000, deadline - time.monotonic(), STEP_MS / 1000)
                 if left <= 0:
                     return False
@@ -171,16 +173,15 @@ class DutifulCore(ConsumerCore[W]):
         error: Exception | None = None
         try:
             with client.lock:
-                membership.duty(now_ms())  # notices what the clock has ended
-                duty = membership.duty_before_leaving()
+                duty = membership.duty_before_leaving(now_ms())
             if commit_positions and (duty is None or not duty.is_lost):
                 self._commit_positions(until_ms)
-            yield from self._await_commits(until_ms, deadline, duty)
+            yield from self._await_commits(until_ms, deadline, check=False)
             self._run_callbacks()
             if duty is not None:
                 self._give_up_by_ms, self._in_duty = until_ms, True
                 try:
-                    yield from self._tell_of_loss(duty)
+                    yield from self._tell_of_loss(duty, check=False)
                 except Exception as raised:
                     error = raised
                 finally:

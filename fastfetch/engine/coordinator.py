@@ -346,7 +346,7 @@ class Coordinator(Membership):
         self._in_flight = True
         self._joined_topics = topics
         self._channels.send(
-            channel, tables.JOIN_GROUP, version, body, now_ms, on_answer=answered, on_failure=self._failure(ticket),
+            channel, tables.JOIN_GROUP, version, body, now_ms, on_answer=answered, on_failure=self._failure(channel),
             timeout_ms=max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_GRACE_MS),
         )  # fmt: skip
 
@@ -401,7 +401,7 @@ class Coordinator(Membership):
 
         self._in_flight = True
         self._channels.send(
-            channel, tables.SYNC_GROUP, version, body, now_ms, on_answer=answered, on_failure=self._failure(ticket),
+            channel, tables.SYNC_GROUP, version, body, now_ms, on_answer=answered, on_failure=self._failure(channel),
             timeout_ms=max(self._config.request_timeout_ms, self._config.max_poll_interval_ms + JOIN_GRACE_MS),
         )  # fmt: skip
 
@@ -426,13 +426,15 @@ class Coordinator(Membership):
         self._assignment, self._has_revoked = assignment, False
         self.has_news = True
 
-    def _failure(self, ticket: int) -> Any:
+    def _failure(self, channel: Channel) -> Any:
+        ticket = self._ticket
+
         def failed(error: FastFetchError, now_ms: int) -> None:
             if ticket == self._ticket:
                 self._in_flight = False
                 self._heard_ms = now_ms  # a coordinator that takes over gives every member its whole session again
                 self._wait(now_ms)
-            self._finder.forget(str(error), now_ms)
+            self._finder.forget(str(error), now_ms, channel)
 
         return failed
 
@@ -479,7 +481,7 @@ class Coordinator(Membership):
             if ticket == self._ticket:
                 self._heartbeat_in_flight = False
                 self._heartbeat_later(now_ms)
-            self._finder.forget(str(error), now_ms)
+            self._finder.forget(str(error), now_ms, channel)
 
         self._heartbeat_in_flight = True
         self._heartbeat_next_ms = now_ms + self._config.heartbeat_interval_ms

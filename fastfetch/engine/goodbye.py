@@ -18,7 +18,10 @@ GOODBYE_MS = 1_000  # nobody waits longer
 
 
 class Goodbye:
-    """One LeaveGroup, best effort: a coordinator that does not hear it finds out by itself."""
+    """One LeaveGroup, best effort: a coordinator that does not hear it finds out by itself.
+
+    It goes the way of the commits: after the last of them, and not behind a JoinGroup that waits for others.
+    """
 
     def __init__(self, config: ConsumerConfig, channels: Channels, finder: CoordinatorFinder, timer: Timer) -> None:
         self._config = config
@@ -43,7 +46,7 @@ class Goodbye:
             self._end()
             return
         self._timer.at(self._deadline_ms)
-        channel = None if self._in_flight else self._finder.channel(Lane.MEMBER, now_ms)
+        channel = None if self._in_flight else self._finder.channel(Lane.GROUP, now_ms)
         if channel is None:
             return
         try:

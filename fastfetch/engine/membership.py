@@ -190,8 +190,11 @@ class Membership:
                 self._is_lost = bool(self._owned())
         self._after_duty(duty, now_ms)
 
-    def duty_before_leaving(self) -> GiveUp | None:
+    def duty_before_leaving(self, now_ms: int) -> GiveUp | None:
         """For unsubscribe and close: the listener hears that everything goes. None: there is nothing."""
+        self._check_clocks(now_ms)
+        if isinstance(self._duty, TakeOver):  # it never heard of these
+            self._subscription.withdraw(self._duty.partitions)
         self._duty = None
         owned = tuple(self._owned())
         return GiveUp(owned, is_lost=self._is_lost or self.credentials() is None) if owned else None
@@ -252,6 +255,8 @@ class Membership:
     def _lose(self, why: str) -> None:
         """The partitions are not ours any more."""
         self._is_lost = bool(self._owned())
+        for state in self._subscription:
+            state.halt()  # whoever iterates over its records stops
         if self._is_lost:
             log.warning("group %r: partitions are lost: %s", self._group, why)
         self.has_news = True

@@ -305,7 +305,10 @@ class SubscriptionState:
         if state is None:
             have = ", ".join(map(str, sorted(self._states)[:5])) or "nothing"
             more = ", …" if len(self._states) > 5 else ""
-            raise UsageError(f"{what}: {tp} is not assigned to this consumer (assigned: {have}{more}); assign() it first")
+            then = (
+                "assign() it first" if self.mode in (Mode.NONE, Mode.ASSIGNED) else "its group gave it to nobody, or to another"
+            )
+            raise UsageError(f"{what}: {tp} is not assigned to this consumer (assigned: {have}{more}); {then}")
         return state
 
     def get_all(self, partitions: Iterable[TopicPartition], what: str) -> list[PartitionState]:
