@@ -33,7 +33,7 @@ class Load:
         # A stopped broker must not stop the producer for longer than it stops the reader.
         patience = {"socket_timeout_ms": 3_000, "request_timeout_ms": 3_000, "message_timeout_ms": 120_000}
         self._producer = kafka.producer("lz4", acks="all", linger_ms=10, **patience)
-        self._topic = topic
+        self.topic = topic
         self._pause = partitions / per_second
         self._ends = threading.Event()
         self._error: Any = None
@@ -54,7 +54,7 @@ class Load:
         turn = 0
         while not self._ends.is_set():
             for partition in self.acknowledged:
-                self._producer.produce(self._topic, value_of(partition, turn), partition=partition, on_delivery=self._delivered)
+                self._producer.produce(self.topic, value_of(partition, turn), partition=partition, on_delivery=self._delivered)
             self._producer.poll(0)
             turn += 1
             self._ends.wait(self._pause)
