@@ -330,7 +330,7 @@ class ConsumerGroup(Membership):
             self._in_flight = False
             if body["error_code"] != 0:
                 self._told = {}
-                self._react("ConsumerGroupHeartbeat", body["error_code"], body["error_message"], now_ms)
+                self._react("ConsumerGroupHeartbeat", body["error_code"], body["error_message"], now_ms, channel)
             else:
                 self._told = says
                 self._acknowledged(body, sent_ms, now_ms)
@@ -340,7 +340,7 @@ class ConsumerGroup(Membership):
                 self._in_flight = False
                 self._told = {}
                 self._wait(now_ms)
-            self._finder.forget(str(error), now_ms)
+            self._finder.forget(str(error), now_ms, channel)
 
         if self.state is State.UNJOINED:
             self.state = State.JOINING
@@ -415,13 +415,13 @@ class ConsumerGroup(Membership):
 
     # --- errors ---------------------------------------------------------------------------------------------------------
 
-    def _react(self, request: str, code: int, message: str | None, now_ms: int) -> None:
+    def _react(self, request: str, code: int, message: str | None, now_ms: int, asked: Channel | None = None) -> None:
         log.info("group %r: %s was answered with %s (code %d): %s", self._group, request, error_name(code), code, message)
         match REACTIONS[request].get(code):
             case Reaction.RETRY:
                 self._wait(now_ms)
             case Reaction.REDISCOVER:
-                self._finder.forget(error_name(code), now_ms)
+                self._finder.forget(error_name(code), now_ms, asked)
                 self._wait(now_ms)
             case Reaction.TELL:
                 self.fault = self._error(request, code, message)
