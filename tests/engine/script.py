@@ -15,6 +15,7 @@ from fastfetch.engine.actions import CloseConnection, DecodeRecords, OpenConnect
 from fastfetch.engine.client import Engine
 from fastfetch.engine.events import ConnectionLost, ConnectionOpened, FrameArrived, RecordsDecoded
 from fastfetch.protocol import Api, decode_request, encode_response, tables
+from fastfetch.protocol.consumer_protocol import Assignment, encode_assignment
 from fastfetch.records import decode
 from fastfetch.testing import encode_batch
 from fastfetch.types import TopicPartition
@@ -26,6 +27,10 @@ VERSIONS: dict[str, tuple[int, int]] = {
     "OffsetCommit": (2, 9),
     "OffsetFetch": (1, 9),
     "FindCoordinator": (0, 6),
+    "JoinGroup": (0, 9),
+    "SyncGroup": (0, 5),
+    "Heartbeat": (0, 4),
+    "LeaveGroup": (0, 5),
     "ApiVersions": (0, 4),
 }
 NAMES = {api.name: api for api in tables.ALL}
@@ -54,7 +59,8 @@ class Asked:
 class Script:
     """An engine with brokers 1..n at ports 9001.., topic "t" with `partitions` partitions led by node p mod n + 1.
 
-    Metadata, ApiVersions and FindCoordinator are answered by themselves while `auto` holds their names.
+    Metadata, ApiVersions and FindCoordinator are answered by themselves while `auto` holds their names. So are Heartbeat,
+    LeaveGroup and OffsetFetch (offset 0 is stored of everything) in a test that puts them there.
     """
 
     def __init__(
@@ -65,12 +71,13 @@ class Script:
         settings.setdefault("max_buffered_bytes", 1 << 20)
         self.config = ConsumerConfig.from_settings(**settings)
         self.wall_ms = 1_800_000_000_000
-        self.engine = Engine(self.config, wall_ms=lambda: self.wall_ms)
+        self.engine = Engine(self.config, wall_ms=lambda: self.wall_ms, member_id="member-1")
         self.now = 1_000_000
         self.nodes = {node: f"b{node}" for node in range(1, nodes + 1)}
         self.leaders = {("t", p): (p % nodes + 1, 5) for p in range(partitions)}
         self.topic_ids: dict[str, bytes] = {}
         self.errors: dict[str, int] = {}  # by topic, in metadata
+        self.internal: set[str] = set()  # topics of Kafka's own
         self.cluster_id = "c"
         self.strangers: set[str] = set()  # hosts of another cluster
         self.versions = VERSIONS | {"Fetch": (4, 12)} | (versions or {})
@@ -276,14 +283,70 @@ class Script:
         parts = [{"partition_index": index, "error_code": code} for index, code in codes.items()]
         self.answer(asked, {"topics": [{"name": "t", "partitions": parts}]})
 
+    def joined(
+        self,
+        asked: Asked,
+        *,
+        code: int = 0,
+        generation: int = 1,
+        member_id: str = "m-1",
+        leader: str = "m-0",
+        protocol: str = "range",
+        members: dict[str, bytes] | None = None,
+        skip: bool = False,
+    ) -> None:
+        """Answer a JoinGroup. `members` are the subscriptions that the leader is told, ours among them."""
+        entries: list[Body] = [{"member_id": member, "metadata": what} for member, what in (members or {}).items()]
+        body: Body = {
+            "error_code": code,
+            "generation_id": -1 if code else generation,
+            "protocol_type": "consumer",
+            "protocol_name": "" if code else protocol,
+            "leader": "" if code else leader,
+            "member_id": member_id,
+            "members": entries,
+        }
+        self.answer(asked, body | ({"skip_assignment": skip} if asked.version >= 9 else {}))
+
+    def synced(self, asked: Asked, partitions: str = "", *, code: int = 0) -> None:
+        """Answer a SyncGroup: the assignment is "t-0 t-1", or an error code."""
+        share = [TopicPartition(topic, int(number)) for topic, _, number in (tp.rpartition("-") for tp in partitions.split())]
+        body = {"error_code": code, "assignment": b"" if code else encode_assignment(Assignment(tuple(share)))}
+        if asked.version >= 5:
+            body |= {"protocol_type": "consumer", "protocol_name": None if code else asked.body["protocol_name"]}
+        self.answer(asked, body)
+
+    def _heartbeat(self, asked: Asked) -> Body:
+        return {"error_code": 0}
+
+    def _leavegroup(self, asked: Asked) -> Body:
+        return {"error_code": 0}
+
+    def _offsetfetch(self, asked: Asked) -> Body:
+        def stored(topics: list[Body]) -> list[Body]:
+            return [
+                {"name": t["name"], "partitions": [{"partition_index": p, "committed_offset": 0} for p in t["partition_indexes"]]}
+                for t in topics
+            ]
+
+        if asked.version < 8:
+            return {"topics": stored(asked.body["topics"])}
+        return {"groups": [{"group_id": g["group_id"], "topics": stored(g["topics"])} for g in asked.body["groups"]]}
+
     def _apiversions(self, asked: Asked) -> Body:
         keys = [{"api_key": NAMES[n].key, "min_version": lo, "max_version": hi} for n, (lo, hi) in self.versions.items()]
         return {"error_code": 0, "api_keys": keys}
 
     def _metadata(self, asked: Asked) -> Body:
         topics = []
-        wanted = None if asked.body["topics"] is None else [t["name"] for t in asked.body["topics"]]
-        for name in sorted({topic for topic, _ in self.leaders}) if wanted is None else wanted:
+        wanted: list[Body] = asked.body["topics"]
+        if wanted is None:
+            wanted = [{"name": topic} for topic in sorted({topic for topic, _ in self.leaders})]
+        named = {topic_id: topic for topic, topic_id in self.topic_ids.items()}
+        for name in [t["name"] or named.get(t["topic_id"]) for t in wanted]:
+            if name is None:  # an id that belongs to no topic
+                topics.append({"error_code": 100, "name": None, "partitions": []})
+                continue
             parts = [
                 {
                     "error_code": 0,
@@ -297,7 +360,8 @@ class Script:
                 if topic == name
             ]
             code = self.errors.get(name, 0 if parts else 3)
-            entry = {"error_code": code, "name": name, "partitions": [] if code else parts}
+            entry: Body = {"error_code": code, "name": name, "partitions": [] if code else parts}
+            entry["is_internal"] = name in self.internal
             if name in self.topic_ids and asked.version >= 10:
                 entry["topic_id"] = self.topic_ids[name]
             topics.append(entry)
