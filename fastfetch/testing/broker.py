@@ -17,8 +17,9 @@ changed, cut or refused.
         print(broker.committed("my-group"))
 
 Served: ApiVersions, Metadata, ListOffsets, Fetch (with sessions), OffsetForLeaderEpoch, FindCoordinator, OffsetCommit,
-OffsetFetch, and what members of a group ask: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. Anything else, or a version that was
-not announced, closes the connection, as a real broker does.
+OffsetFetch; JoinGroup, SyncGroup, Heartbeat and LeaveGroup of members of a group, ConsumerGroupHeartbeat of members under the
+consumer protocol (KIP-848; a group's members all speak one protocol), ListGroups, DescribeGroups and ConsumerGroupDescribe.
+Anything else, or a version that was not announced, closes the connection, as a real broker does.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from fastfetch.types import OffsetAndMetadata, TopicPartition
 
 from .cluster import Cluster, Committed, Node
 from .faults import Action, Exchange
-from .group_view import GroupView, view_classic
+from .group_view import GroupView, view
+from .groups import ClassicGroup
+from .groups_epochs import EpochGroup
 from .server import Logged, Rule, Script, Server
 
 __all__ = ["KAFKA_VERSIONS", "Broker"]
@@ -59,6 +62,8 @@ KAFKA_VERSIONS: dict[str, dict[str, tuple[int, int]]] = {
         "Heartbeat": (0, 4),
         "LeaveGroup": (0, 4),
         "SyncGroup": (0, 5),
+        "DescribeGroups": (0, 5),
+        "ListGroups": (0, 4),
         "ApiVersions": (0, 3),
         "OffsetForLeaderEpoch": (0, 4),
     },
@@ -73,6 +78,10 @@ KAFKA_VERSIONS: dict[str, dict[str, tuple[int, int]]] = {
         "Heartbeat": (0, 4),
         "LeaveGroup": (0, 5),
         "SyncGroup": (0, 5),
+        "DescribeGroups": (0, 5),
+        "ListGroups": (0, 5),
+        "ConsumerGroupHeartbeat": (0, 0),
+        "ConsumerGroupDescribe": (0, 0),
         "ApiVersions": (0, 4),
         "OffsetForLeaderEpoch": (0, 4),
     },
@@ -87,6 +96,10 @@ KAFKA_VERSIONS: dict[str, dict[str, tuple[int, int]]] = {
         "Heartbeat": (0, 4),
         "LeaveGroup": (0, 5),
         "SyncGroup": (0, 5),
+        "DescribeGroups": (0, 6),
+        "ListGroups": (0, 5),
+        "ConsumerGroupHeartbeat": (0, 1),
+        "ConsumerGroupDescribe": (0, 1),
         "ApiVersions": (0, 4),
         "OffsetForLeaderEpoch": (2, 4),
     },
@@ -101,6 +114,10 @@ KAFKA_VERSIONS: dict[str, dict[str, tuple[int, int]]] = {
         "Heartbeat": (0, 4),
         "LeaveGroup": (0, 5),
         "SyncGroup": (0, 5),
+        "DescribeGroups": (0, 6),
+        "ListGroups": (0, 5),
+        "ConsumerGroupHeartbeat": (0, 1),
+        "ConsumerGroupDescribe": (0, 1),
         "ApiVersions": (0, 4),
         "OffsetForLeaderEpoch": (2, 4),
     },
@@ -124,6 +141,8 @@ class Broker:
     topic_ids       False: topics have no ids, as in clusters older than 2.8
     fetch_sessions  how many fetch sessions a node keeps; 0: it gives none (session id 0)
     initial_rebalance_delay     seconds that a group waits for more members after its first (a stock broker: 3)
+    consumer_session, consumer_heartbeat
+                    seconds of members under the consumer protocol, which the broker tells them (a stock broker: 45 and 5)
     tls             server-side context: every node speaks TLS
     observe         called with each request as it arrives, by its connection's thread. They are not kept for `requests` then:
                     for a broker that runs for long
@@ -142,13 +161,21 @@ class Broker:
         topic_ids: bool = True,
         fetch_sessions: int = 1000,
         initial_rebalance_delay: float = 0.0,
+        consumer_session: float = 45.0,
+        consumer_heartbeat: float = 0.5,
         tls: ssl.SSLContext | None = None,
         observe: Callable[[Logged], object] | None = None,
     ) -> None:
         if nodes < 1:
             raise UsageError(f"a cluster has 1 or more nodes, not {nodes}")
         members = {i: Node(i, host, rack=(racks or {}).get(i)) for i in range(1, nodes + 1)}
-        self._cluster = Cluster(members, topic_ids=topic_ids, initial_delay=initial_rebalance_delay)
+        self._cluster = Cluster(
+            members,
+            topic_ids=topic_ids,
+            initial_delay=initial_rebalance_delay,
+            session=consumer_session,
+            interval=consumer_heartbeat,
+        )
         members[1].port, members[1].advertised = port, advertise
         self._script = Script(observe=observe)
         self._server = Server(
@@ -422,28 +449,33 @@ class Broker:
                     return seen
                 if now >= deadline:
                     raise TimedOut(f"group {group!r} is {seen.state} with {len(seen.members)} members after {timeout} s")
-                self._cluster.changed.wait(min(deadline, self._cluster.group(group, now).next_due()) - now)
+                found = self._cluster.group(group, now)
+                self._cluster.changed.wait(min(deadline, found.next_due() if found is not None else deadline) - now)
 
     def expire_member(self, group: str, member_id: str) -> None:
         """Let a member's session end now, as if it had been silent for too long."""
         with self._cluster.lock:
             now = time.monotonic()
-            found = self._cluster.group(group, now)
+            found = self._joined(group, now)
             if member_id not in found.members:
-                raise UsageError(f"group {group!r} has no member {member_id!r}; there are {sorted(found.members) or 'none'}")
-            found.remove(found.members[member_id], now)
+                raise UsageError(f"group {group!r} has no member {member_id!r}; there are {sorted(found.members)}")
+            found.expire(member_id, now)
 
     def rebalance(self, group: str) -> None:
-        """Let every member of a group join again."""
+        """Let every member of a group join again; under the consumer protocol, make another target, though an equal one."""
         with self._cluster.lock:
             now = time.monotonic()
-            found = self._cluster.group(group, now)
-            if not found.members:
-                raise UsageError(f"group {group!r} has no members")
-            found.rebalance(now)
+            self._joined(group, now).rebalance(now)
+
+    def _joined(self, group: str, now: float) -> ClassicGroup | EpochGroup:
+        found = self._cluster.group(group, now)
+        if found is None or not found.members:
+            raise UsageError(f"group {group!r} has no members")
+        return found
 
     def _view(self, group: str) -> GroupView:
-        return view_classic(self._cluster.group(group, time.monotonic()))
+        names = {topic.id: topic.name for topic in self._cluster.topics.values()}
+        return view(self._cluster.group(group, time.monotonic()), names)
 
     # -------------------------------------------------------------------------------------------------------------- script
 

@@ -15,6 +15,7 @@ from fastfetch.errors import UsageError
 from fastfetch.types import TopicPartition
 
 from .groups import ClassicGroup
+from .groups_epochs import EpochGroup, TopicShape
 from .partition import Partition
 
 __all__ = ["Cluster", "Committed", "Node", "Topic"]
@@ -65,6 +66,7 @@ class Cluster:
     topic_ids       False plays a broker older than 2.8 on disk: topics have no id
     coordinators    group: node id, where a test moved it
     initial_delay   seconds that a new group waits for its second member
+    session, interval   seconds of a group under the consumer protocol: until a silent member is out, and between heartbeats
     """
 
     nodes: dict[int, Node]
@@ -73,8 +75,10 @@ class Cluster:
     topics: dict[str, Topic] = field(default_factory=dict)
     offsets: dict[str, dict[TopicPartition, Committed]] = field(default_factory=dict)
     coordinators: dict[str, int] = field(default_factory=dict)
-    groups: dict[str, ClassicGroup] = field(default_factory=dict)
+    groups: dict[str, ClassicGroup | EpochGroup] = field(default_factory=dict)
     initial_delay: float = 0.0
+    session: float = 45.0
+    interval: float = 0.5
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
@@ -159,14 +163,30 @@ class Cluster:
 
     # -------------------------------------------------------------------------------------------------------------- groups
 
-    def group(self, name: str, now: float) -> ClassicGroup:
-        """A group as it is now; one that nobody has joined yet is made."""
-        if name not in self.groups:
-            self.groups[name] = ClassicGroup(self.initial_delay, self.changed.notify_all)
-        found = self.groups[name]
-        if self.coordinator_of(name).alive:  # nobody's session ends while there is nobody to say so
+    def group(self, name: str, now: float) -> ClassicGroup | EpochGroup | None:
+        """A group as it is now; None: nobody has ever joined it."""
+        found = self.groups.get(name)
+        if found is not None and self.coordinator_of(name).alive:  # no session ends while there is nobody to say so
             found.advance(now)
         return found
+
+    def classic_group(self, name: str, now: float) -> ClassicGroup | None:
+        """The group for a member of the classic protocol, made if there is none. None: members of the other one are in it."""
+        found = self.group(name, now)
+        if found is None or (not found.members and not isinstance(found, ClassicGroup)):
+            found = self.groups[name] = ClassicGroup(self.initial_delay, self.changed.notify_all)
+        return found if isinstance(found, ClassicGroup) else None
+
+    def epoch_group(self, name: str, now: float) -> EpochGroup | None:
+        """The same for the consumer protocol."""
+        found = self.group(name, now)
+        if found is None or (not found.members and not isinstance(found, EpochGroup)):
+            found = self.groups[name] = EpochGroup(self.session, self.interval, self.changed.notify_all)
+        return found if isinstance(found, EpochGroup) else None
+
+    def shapes(self) -> list[TopicShape]:
+        """All topics, as the consumer protocol's assignors see them."""
+        return [TopicShape(t.name, t.id, len(t.partitions)) for t in self.topics.values()]
 
     def reload_groups(self, names: Iterable[str], now: float) -> None:
         """Their coordinators begin anew."""

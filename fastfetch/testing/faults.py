@@ -97,6 +97,7 @@ class Action(NamedTuple):
     refuses: bool = False
 
 
+_WITHOUT_TOPICS = frozenset({"ListGroups", "DescribeGroups", "ConsumerGroupDescribe"})
 REFUSED_WHOLE = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat"})
 
 
@@ -143,8 +144,10 @@ def error(code: int, *, topic: str | None = None, partition: int | None = None) 
     """An error code for every partition of the answer, or for those of one topic, or one partition.
 
     In Metadata a topic named without a partition gets the code itself; FindCoordinator has it per coordinator. The APIs of
-    members (JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat) have one code, and what was asked is not done.
+    members (JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat) have one code, and what was asked is not done;
+    those that tell of groups have it for the whole list, or per group.
     """
+    fail_whole = top_error(code).apply
 
     def change(exchange: Exchange) -> None:
         body = exchange.body
@@ -155,8 +158,11 @@ def error(code: int, *, topic: str | None = None, partition: int | None = None) 
         if exchange.api in REFUSED_WHOLE:
             body["error_code"] = code
             return
+        if exchange.api in _WITHOUT_TOPICS:
+            fail_whole(exchange)
+            return
         topics = body.get("responses") or body.get("topics") or []
-        topics = [*topics, *(t for group in body.get("groups", []) for t in group["topics"])]
+        topics = [*topics, *(t for group in body.get("groups", []) for t in group.get("topics", []))]
         for each in topics:
             if topic is not None and topic != (each.get("topic") or each.get("name")):
                 continue
@@ -186,12 +192,12 @@ def top_error(code: int) -> Action:
 
     def change(exchange: Exchange) -> None:
         body = exchange.body
-        if "groups" in body:
+        if "groups" in body and exchange.api != "ListGroups":
             for group in body["groups"]:
-                group.update(error_code=code, topics=[])
+                group.update(error_code=code, **{name: [] for name in ("topics", "members") if name in group})
             return
         body["error_code"] = code
-        for name in ("responses", "topics"):
+        for name in ("responses", "topics", "groups"):
             if name in body:
                 body[name] = []
 

@@ -9,17 +9,20 @@ from fastfetch.errors import ProtocolError
 from fastfetch.protocol.consumer_protocol import decode_assignment, decode_subscription
 from fastfetch.types import TopicPartition
 
-from .groups import ClassicGroup
+from .groups import ClassicGroup, ClassicMember
+from .groups_epochs import EpochGroup, EpochMember, Partitions
 
-__all__ = ["GroupView", "MemberView", "view_classic"]
+__all__ = ["GroupView", "MemberView", "view"]
 
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
     """One member.
 
-    topics          what it subscribes to; empty if its subscription can't be read
+    topics          what it subscribes to by name; empty if its subscription can't be read
     assignment      what it was given last, whether the group is rebalancing meanwhile or not
+    revoking        what it was told to give up and has not said yet that it did (consumer protocol)
+    epoch           which target it has reached (consumer protocol); the group's generation under the classic one
     """
 
     id: str
@@ -28,16 +31,19 @@ class MemberView:
     host: str
     topics: frozenset[str]
     assignment: frozenset[TopicPartition]
+    revoking: frozenset[TopicPartition]
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
     """A group at one moment.
 
-    state       Kafka's word: "Empty", "PreparingRebalance", "CompletingRebalance", "Stable"
-    generation  0 before the first rebalance
+    state       Kafka's word: "Empty", "Stable", and "PreparingRebalance" or "CompletingRebalance" under the classic protocol,
+                "Assigning" or "Reconciling" under the consumer protocol
+    generation  or the group's epoch; 0 before the first rebalance
     protocol    the assignor that was voted for, None while there are no members
-    leader      its member id
+    leader      its member id, None under the consumer protocol: the broker assigns
     members     by member id
     """
 
@@ -58,19 +64,28 @@ class GroupView:
         return sorted(tp for m in self.members.values() for tp in m.assignment)
 
 
-def view_classic(group: ClassicGroup) -> GroupView:
-    members = {
-        m.id: MemberView(
-            m.id,
-            m.instance_id,
-            m.peer.client_id,
-            m.peer.host,
-            _topics(m.metadata(group.protocol)),
-            _partitions(m.assignment),
-        )
-        for m in group.members.values()
-    }
-    return GroupView(group.state, group.generation, group.protocol, group.leader, members)
+def view(group: ClassicGroup | EpochGroup | None, names: Mapping[bytes, str]) -> GroupView:
+    """`names` of topics by their ids."""
+    if group is None:
+        return GroupView("Empty", 0, None, None, {})
+    if isinstance(group, EpochGroup):
+        protocol = group.assignor if group.members else None
+        members = [_view_epochs(m, names) for m in group.members.values()]
+        return GroupView(group.state, group.epoch, protocol, None, {m.id: m for m in members})
+    members = [_view_classic(group, m) for m in group.members.values()]
+    return GroupView(group.state, group.generation, group.protocol, group.leader, {m.id: m for m in members})
+
+
+def _view_classic(group: ClassicGroup, m: ClassicMember) -> MemberView:
+    topics, assignment = _topics(m.metadata(group.protocol)), _partitions(m.assignment)
+    return MemberView(m.id, m.instance_id, m.peer.client_id, m.peer.host, topics, assignment, frozenset(), group.generation)
+
+
+def _view_epochs(m: EpochMember, names: Mapping[bytes, str]) -> MemberView:
+    def named(partitions: Partitions) -> frozenset[TopicPartition]:
+        return frozenset(TopicPartition(names[topic_id], p) for topic_id, p in partitions if topic_id in names)
+
+    return MemberView(m.id, m.instance_id, m.peer.client_id, m.peer.host, m.names, named(m.assigned), named(m.revoking), m.epoch)
 
 
 def _topics(metadata: bytes) -> frozenset[str]:

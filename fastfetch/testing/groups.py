@@ -409,6 +409,11 @@ class ClassicGroup:
         self._forget(member, UNKNOWN_MEMBER)
         self.rebalance(now)
 
+    def expire(self, member_id: str, now: float) -> None:
+        """As if its session had ended."""
+        self.remove(self.members[member_id], now)
+        self.advance(now)
+
     def _forget(self, member: ClassicMember, code: int) -> None:
         del self.members[member.id]
         member.refuse(code)

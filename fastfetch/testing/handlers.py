@@ -14,6 +14,7 @@ from fastfetch.protocol import Request, tables
 from fastfetch.types import TopicPartition
 
 from .cluster import Cluster, Committed, Node, Topic
+from .groups_epochs import EpochGroup
 from .partition import Partition
 
 __all__ = ["HANDLERS", "Body", "Context", "Handler", "check_epoch", "group_error"]
@@ -204,9 +205,10 @@ def offset_commit(c: Context) -> Body:
     body = c.request.body
     group = body["group_id"]
     code = group_error(c, group)
-    if not code and group in c.cluster.groups:
-        now = time.monotonic()
-        code = c.cluster.group(group, now).check_commit(body, now)
+    now = time.monotonic()
+    found = c.cluster.group(group, now)
+    if not code and found is not None:
+        code = found.check_commit(body, now)
     elif not code and body["generation_id_or_member_epoch"] >= 0:
         code = UNKNOWN_MEMBER if group in c.cluster.offsets else ILLEGAL_GENERATION
     topics = []
@@ -234,7 +236,7 @@ def offset_fetch(c: Context) -> Body:
     if c.request.version >= 8:
         groups = []
         for group in body["groups"]:
-            code = group_error(c, group["group_id"])
+            code = group_error(c, group["group_id"]) or _check_reader(c, group)
             topics = [] if code else _committed(c.cluster, group["group_id"], group["topics"])
             groups.append({"group_id": group["group_id"], "topics": topics, "error_code": code})
         return {"groups": groups}
@@ -247,6 +249,12 @@ def offset_fetch(c: Context) -> Body:
             for p in topic["partitions"]:
                 p.update(committed_offset=-1, committed_leader_epoch=-1, metadata="", error_code=code)
     return {"topics": topics, "error_code": code}
+
+
+def _check_reader(c: Context, asked: Body) -> int:
+    """Members of a group under the consumer protocol say which epoch they know; of a classic one nobody says anything."""
+    found = c.cluster.group(asked["group_id"], time.monotonic())
+    return found.check_fetch(asked["member_id"], asked["member_epoch"]) if isinstance(found, EpochGroup) else 0
 
 
 def _committed(cluster: Cluster, group: str, asked: list[Body] | None) -> list[Body]:
