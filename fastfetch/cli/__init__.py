@@ -23,7 +23,7 @@ __all__ = ["EXIT_CORRUPT", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_USAGE", "mai
 
 EXIT_FAILED, EXIT_USAGE, EXIT_CORRUPT, EXIT_INTERRUPTED = 1, 2, 3, 130
 
-_COMMANDS = ("demo", "cat", "dump", "offsets", "lag", "serve", "doctor")
+_COMMANDS = ("demo", "cat", "dump", "offsets", "lag", "groups", "serve", "doctor")
 
 
 class _Program(click.Group):

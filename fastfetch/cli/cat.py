@@ -11,7 +11,7 @@ import click
 
 from fastfetch import log
 from fastfetch.cli.formats import Formatter, compile_format
-from fastfetch.cli.options import brokers_option, isolation_option, settings_option
+from fastfetch.cli.options import brokers_option, isolation_option, parse_partitions, settings_option
 from fastfetch.cli.output import Output, Progress
 from fastfetch.cli.ranges import Range, parse_range
 from fastfetch.errors import FastFetchError, UsageError
@@ -33,16 +33,10 @@ def _as_range(ctx: click.Context, param: click.Parameter, value: str) -> Range:
 
 
 def _as_partitions(ctx: click.Context, param: click.Parameter, value: str | None) -> frozenset[int] | None:
-    if value is None:
-        return None
-    found: set[int] = set()
-    for part in value.split(","):
-        first, dash, last = part.strip().partition("-")
-        last = last if dash else first
-        if not (first.isdigit() and last.isdigit() and int(first) <= int(last) < int(first) + 100_000):
-            raise click.BadParameter(f"{value!r} is no list of partitions: write them as 0,3,5-8", ctx, param)
-        found.update(range(int(first), int(last) + 1))
-    return frozenset(found)
+    try:
+        return None if value is None else parse_partitions(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 @click.command("cat", short_help="Records of a topic, or of segments on disk, to stdout.")

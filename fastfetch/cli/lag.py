@@ -16,9 +16,9 @@ from typing import Any
 import click
 
 from fastfetch.cli import EXIT_FAILED, complain
-from fastfetch.cli.offsets import partitions_of
 from fastfetch.cli.options import brokers_option, connect, isolation_option, json_option, settings_option
 from fastfetch.cli.output import Output
+from fastfetch.cli.partitions import Standing, standings
 from fastfetch.cli.tables import Cell, Table
 from fastfetch.consumer import Consumer
 from fastfetch.errors import ConnectionFailedError, FastFetchError
@@ -28,32 +28,6 @@ from fastfetch.types import TopicPartition
 __all__ = ["command"]
 
 _STEP_S = 0.1  # as long as a closed pipe may go unnoticed
-
-
-@dataclass
-class Standing:
-    """Where a group stands in one partition. `end` is None where the topic or partition is gone."""
-
-    committed: int | None
-    start: int | None
-    end: int | None
-
-    @property
-    def lag(self) -> int | None:
-        return None if self.committed is None or self.end is None else max(self.end - self.committed, 0)
-
-    @property
-    def note(self) -> str:
-        """What a number alone would hide."""
-        if self.end is None or self.start is None:
-            return "no such partition any more"
-        if self.committed is None:
-            return "no commit" if self.end > self.start else "no commit, empty"
-        if self.committed > self.end:
-            return "committed beyond the end"
-        if self.committed < self.start:
-            return f"{self.start - self.committed} deleted before they were read"
-        return ""
 
 
 @dataclass
@@ -157,19 +131,13 @@ def _watch(consumer: Consumer, topics: tuple[str, ...], every: float, max_lag: i
 
 
 def _ask(consumer: Consumer, topics: tuple[str, ...]) -> Sample:
-    committed = {tp: at.offset for tp, at in consumer.committed().items() if at is not None}
-    wanted = set(topics) or {tp.topic for tp in committed}
-    if not wanted:
+    committed = consumer.committed()
+    if not topics and not committed:
         raise FastFetchError(
             f"group {consumer.config.group_id!r} has committed nothing: look at the name; commits also expire some days after a "
             "group has gone. To see the ends of topics all the same, name them"
         )
-    # Commits outlive their topic. Kafka's internal topics are never listed.
-    gone = {tp.topic for tp in committed if not tp.topic.startswith("__")} - consumer.topics()
-    there = partitions_of(consumer, wanted - gone) if wanted - gone else []
-    starts, ends = consumer.beginning_offsets(there), consumer.end_offsets(there)
-    known = sorted({*there, *(tp for tp in committed if tp.topic in wanted)})
-    return Sample({tp: Standing(committed.get(tp), starts.get(tp), ends.get(tp)) for tp in known})
+    return Sample(standings(consumer, committed, topics or {tp.topic for tp in committed}))
 
 
 def _judge(sample: Sample, max_lag: int | None) -> int:

@@ -17,7 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fastfetch.cli import main
-from fastfetch.cli.lag import Rates, Standing, _duration
+from fastfetch.cli.lag import Rates, _duration
+from fastfetch.cli.partitions import Standing
 from fastfetch.testing import Broker, control_batch, encode_batch
 
 from .folders import batch
