@@ -100,7 +100,9 @@ class Engine:
             seed + 4
         )  # fmt: skip
         self.idle_memory = IdleMemory(self.readahead, self._actions, self.timer)
-        self.statistics = Statistics(config, self.channels, self.fetcher, self.intake, self.readahead, self.subscription)
+        self.statistics = Statistics(
+            config, self.channels, self.fetcher, self.intake, self.readahead, self.subscription, self.membership
+        )  # fmt: skip
         self.skipped = self.intake.skipped  # bad batches gone past, for the caller to hear of
 
     # --- the owner of the sockets ---------------------------------------------------------------------------------------

@@ -140,7 +140,6 @@ class ConsumerGroup(Membership):
         self._ids: dict[TopicPartition, bytes] = {}  # of what is assigned
         self._held: dict[TopicPartition, bytes] = {}  # the same, once the caller has taken it over
         # --- ends
-        self._fatal: FastFetchError | None = None
         self._end = ""  # why this is no member any more
         self._goodbye_until_ms: int | None = None  # not None: leaving, until then at most
         self._goodbye_in_flight = False
@@ -148,7 +147,7 @@ class ConsumerGroup(Membership):
     # --- the caller -----------------------------------------------------------------------------------------------------
 
     def subscribe(self, now_ms: int) -> None:
-        self._fatal = self.fault = None
+        self._fatal, self.fault, self._remind_at_ms = None, None, 0
         self._failures = 0
         if self.state is State.UNJOINED:
             self._is_invited = False
@@ -221,6 +220,9 @@ class ConsumerGroup(Membership):
         if not self.is_active:
             return
         self.wants_pump = False
+        if self._fatal is not None:
+            self._remind(now_ms)
+            return
         self._check_clocks(now_ms)
         if self.state is State.JOINED:
             self._name_target()
@@ -463,29 +465,32 @@ class ConsumerGroup(Membership):
 
     def _send_goodbye(self, now_ms: int) -> None:
         """Best effort: a coordinator that is not there finds out by itself."""
-        assert self._goodbye_until_ms is not None
-        if self._goodbye_in_flight:
+        until_ms = self._goodbye_until_ms
+        assert until_ms is not None
+        if now_ms >= until_ms:
+            self._end_goodbye()
             return
-        if now_ms >= self._goodbye_until_ms:
-            self._goodbye_until_ms = None
-            self.has_news = True
-            return
-        self._timer.at(self._goodbye_until_ms)
-        channel = self._finder.channel(Lane.MEMBER, now_ms)
+        self._timer.at(until_ms)
+        # Behind the heartbeat that may be under way: one with epoch 0 would make a member of this one again.
+        channel = None if self._goodbye_in_flight else self._finder.channel(Lane.MEMBER, now_ms)
         version = None if channel is None else self._version(channel)
         if channel is None or version is None:
             return
 
         def ended(_: object, now_ms: int) -> None:
-            self._goodbye_until_ms, self._goodbye_in_flight = None, False
-            self.has_news = True
+            if self._goodbye_until_ms == until_ms:
+                self._end_goodbye()
 
         self._goodbye_in_flight = True
         epoch = LEAVE if self._config.group_instance_id is None else LEAVE_FOR_NOW
         self._channels.send(
             channel, tables.CONSUMER_GROUP_HEARTBEAT, version, self._signed(version, epoch), now_ms,
-            on_answer=ended, on_failure=ended, timeout_ms=self._config.request_timeout_ms,
+            on_answer=ended, on_failure=ended,
         )  # fmt: skip
+
+    def _end_goodbye(self) -> None:
+        self._goodbye_until_ms, self._goodbye_in_flight = None, False
+        self.has_news = True
 
     # --- helpers --------------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,8 @@ __all__ = ["NO_MEMBER", "Credentials", "Describe", "Duty", "GiveUp", "Membership
 
 log = logging.getLogger("fastfetch.engine")
 
+REMIND_MS = 60_000
+
 
 class Credentials(NamedTuple):
     """What a commit is signed with. `generation` is the member epoch under the consumer protocol (KIP-848)."""
@@ -126,6 +128,10 @@ class Membership:
         self._duty: Duty | None = None
         self._is_lost = False  # the partitions still assigned are not ours any more
         self.fault: FastFetchError | None = None  # for the next poll to raise, once
+        self._fatal: FastFetchError | None = None  # nothing is tried any more before the caller subscribes anew
+        self._remind_at_ms = 0
+        self.rebalances = 0  # assignments taken over
+        self.partitions_lost = 0
         self.has_news = False  # a waiting caller should look again; the engine clears it
         self.wants_pump = False  # a poll was waited for, and is there; pump() clears it
 
@@ -184,7 +190,10 @@ class Membership:
         if self._duty is not duty:
             return
         self._duty = None
-        if isinstance(duty, GiveUp):
+        if isinstance(duty, TakeOver):
+            self.rebalances += 1
+        elif isinstance(duty, GiveUp):
+            self.partitions_lost += len(duty.partitions) if duty.is_lost else 0
             self._give_up(duty.partitions)
             if self._is_lost:
                 self._is_lost = bool(self._owned())
@@ -260,6 +269,14 @@ class Membership:
         if self._is_lost:
             log.warning("group %r: partitions are lost: %s", self._group, why)
         self.has_news = True
+
+    def _remind(self, now_ms: int) -> None:
+        """Polls go on and bring nothing: say so in the log as long as it lasts."""
+        if now_ms >= self._remind_at_ms:
+            if self._remind_at_ms:
+                log.warning("group %r: reading nothing since %s; subscribe() again to go on", self._group, self._fatal)
+            self._remind_at_ms = now_ms + REMIND_MS
+        self._timer.at(self._remind_at_ms)
 
     def _stayed_away_ms(self, now_ms: int) -> int | None:
         """How long nobody has polled, if that is longer than max_poll_interval_ms; sets the timer otherwise."""

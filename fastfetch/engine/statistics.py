@@ -7,7 +7,7 @@ All keys, with their units, are in the guide (docs/guide.md, "Metrics"):
 
     records, fetch_requests, fetch_bytes, inflated_bytes, received_bytes, sent_bytes, crc_checked_bytes, dropped_answers,
     dropped_bytes, released_bytes, skipped_batches, requests, requests_by_api, connects, reconnects, connections_lost,
-    throttle_ms, crc_ns, inflate_ns, walk_ns                                                    counters, since the start
+    throttle_ms, crc_ns, inflate_ns, walk_ns, rebalances, partitions_lost                       counters, since the start
     records_per_s, fetch_bytes_per_s, inflated_bytes_per_s, requests_per_s, decode_share        over the last ten seconds
     crc_share, inflate_share, walk_share                                                        of the decoding time so far
     fetch_latency_ms, fetch_latency_max_ms, fetch_latency_p50_ms, fetch_latency_p99_ms          request to answer
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fastfetch.engine.channels import Channels
     from fastfetch.engine.fetcher import Fetcher
     from fastfetch.engine.intake import Intake
+    from fastfetch.engine.membership import Membership
     from fastfetch.engine.readahead import ReadAhead
     from fastfetch.engine.subscription import PartitionState, SubscriptionState
     from fastfetch.records import DecodeStats
@@ -126,6 +127,7 @@ class Statistics:
         intake: Intake,
         readahead: ReadAhead,
         subscription: SubscriptionState,
+        membership: Membership,
     ) -> None:
         self._config = config
         self._channels = channels
@@ -133,6 +135,7 @@ class Statistics:
         self._intake = intake
         self._readahead = readahead
         self._subscription = subscription
+        self._membership = membership
         self._notes: deque[Note] = deque()
         self._begun_ms: int | None = None
         self._now_ms = 0
@@ -215,7 +218,9 @@ class Statistics:
             "reconnects": channels.reconnects,
             "connections_lost": channels.connections_lost,
             "throttle_ms": channels.throttle_ms,
-            # --- partitions
+            # --- group and partitions
+            "rebalances": self._membership.rebalances,
+            "partitions_lost": self._membership.partitions_lost,
             "lag": {tp: part["lag"] for tp, part in parts.items() if part["lag"] is not None},
             "partitions": parts,
         }
