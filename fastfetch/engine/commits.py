@@ -172,16 +172,10 @@ class Commits:
         return commit
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions go. Their commits on the way are void, and what was committed of them is somebody else's by now."""
-        gone = set(partitions)
-        for tp in gone:
+        """These partitions go, and what was committed of them is somebody else's business. A member's commits that wait notice by
+        themselves; of one in flight the answer tells what has become of it."""
+        for tp in partitions:
             self.committed.pop(tp, None)
-        for commit in self._queue:
-            if commit.states is not None:
-                for tp in gone & commit.states.keys():
-                    del commit.states[tp]
-                if not commit.in_flight:  # if it is, its answer tells what has become of it
-                    self._take_out_lost(commit)
 
     @property
     def is_busy(self) -> bool:

@@ -116,6 +116,8 @@ def test_c03_c06_nothing_of_a_partition_that_was_given_up_is_committed() -> None
     s.stored(s.expect("OffsetFetch"), {1: 41})
     assert reading.result() == {P1: OffsetAndMetadata(41, "", 3)}
     assert s.position(1) == 41
+    s.engine.assign([P0])
+    assert set(s.engine.commits.committed) == {P0}, "what was committed of one that went is not known any more"
 
 
 def test_c02_prefetched_records_are_in_no_commit() -> None:
