@@ -57,6 +57,7 @@ NEIGHBOURS = {
     ("ranges", "consumer"),
     ("ranges", "core"),
     ("cli", "consumer"),
+    ("cli", "core"),
     ("log", "segments"),  # one thing in two files
     ("cli", "log"),
     ("cli", "segments"),

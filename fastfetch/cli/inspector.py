@@ -12,6 +12,7 @@ from fastfetch.engine.groups import GROUP_ID_NOT_FOUND, Described, GroupDescript
 from fastfetch.engine.pending import Pending
 from fastfetch.errors import BrokerError, FastFetchError
 from fastfetch.net.thread import now_ms
+from fastfetch.types import TopicPartition
 
 __all__ = ["Inspector"]
 
@@ -42,6 +43,11 @@ class Inspector(Consumer):
             if group.group_id == group_id and group.type not in ("", "classic", "consumer"):
                 raise FastFetchError(f"group {group_id!r} is a {group.type} group: not one of consumers")
         return None
+
+    def assigned(self) -> set[TopicPartition]:
+        """What the members of the group have, as far as can be told."""
+        found = self.describe_group(self.config.group_id or "")
+        return {tp for member in found.members for tp in member.assignment or ()} if found is not None else set()
 
     def _inquire(self, start: Callable[[int], Pending[T]], what: str) -> Steps[threading.Lock, T]:
         # The engine ends earlier than the wait, with what it has by then.

@@ -16,11 +16,11 @@ from typing import Any
 import click
 
 from fastfetch.cli import EXIT_FAILED, complain
+from fastfetch.cli.inspector import Inspector
 from fastfetch.cli.options import brokers_option, connect, isolation_option, json_option, settings_option
 from fastfetch.cli.output import Output
 from fastfetch.cli.partitions import Standing, standings
 from fastfetch.cli.tables import Cell, Table
-from fastfetch.consumer import Consumer
 from fastfetch.errors import ConnectionFailedError, FastFetchError
 from fastfetch.errors import TimeoutError as TimedOut
 from fastfetch.types import TopicPartition
@@ -93,29 +93,29 @@ def command(
 ) -> int:
     """How far a group is behind in each partition: end offset less committed offset.
 
-    Without a TOPIC: in the topics that the group has committed for. A partition without a commit is shown with "-", not with 0:
-    where its reader stands is not known.
+    Without a TOPIC: in the topics that the group has committed for, or that its members have partitions of. A partition without
+    a commit is shown with "-", not with 0: where its reader stands is not known.
     """
     if group is None and "group.id" not in settings:
         raise click.UsageError("which group? Say -g GROUP")
-    with connect(brokers, settings, group_id=group, isolation_level=isolation) as consumer, _screen(watch, as_json) as show:
+    with connect(brokers, settings, group_id=group, isolation_level=isolation) as inspector, _screen(watch, as_json) as show:
         if watch is None:
-            sample = _ask(consumer, topics)
+            sample = _ask(inspector, topics)
             show(sample, None)
             return _judge(sample, max_lag)
-        return _watch(consumer, topics, watch, max_lag, show)
+        return _watch(inspector, topics, watch, max_lag, show)
 
 
 Show = Callable[[Sample, Sample | None], None]
 
 
-def _watch(consumer: Consumer, topics: tuple[str, ...], every: float, max_lag: int | None, show: Show) -> int:
+def _watch(inspector: Inspector, topics: tuple[str, ...], every: float, max_lag: int | None, show: Show) -> int:
     output = Output()
     before: Sample | None = None
     while True:
         due = time.monotonic() + every
         try:
-            sample = _ask(consumer, topics)
+            sample = _ask(inspector, topics)
         except (ConnectionFailedError, TimedOut) as error:
             if before is None:
                 raise
@@ -130,14 +130,16 @@ def _watch(consumer: Consumer, topics: tuple[str, ...], every: float, max_lag: i
             time.sleep(min(left, _STEP_S))
 
 
-def _ask(consumer: Consumer, topics: tuple[str, ...]) -> Sample:
-    committed = consumer.committed()
-    if not topics and not committed:
+def _ask(inspector: Inspector, topics: tuple[str, ...]) -> Sample:
+    # What a member has and nobody has committed for is as much a part of how far the group is.
+    assigned = set() if topics else inspector.assigned()
+    committed = inspector.committed()
+    if not (topics or committed or assigned):
         raise FastFetchError(
-            f"group {consumer.config.group_id!r} has committed nothing: look at the name; commits also expire some days after a "
-            "group has gone. To see the ends of topics all the same, name them"
+            f"group {inspector.config.group_id!r} has committed nothing, and nobody is in it: look at the name; commits also "
+            "expire some days after a group has gone. To see the ends of topics all the same, name them"
         )
-    return Sample(standings(consumer, committed, topics or {tp.topic for tp in committed}))
+    return Sample(standings(inspector, committed, topics or {tp.topic for tp in (*committed, *assigned)}, assigned))
 
 
 def _judge(sample: Sample, max_lag: int | None) -> int:

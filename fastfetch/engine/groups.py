@@ -341,7 +341,7 @@ class Groups:
             part.node_id, part.address = found["node_id"], f"{found['host']}:{found['port']}"
             self._channels.add_broker(found["node_id"], found["host"], found["port"], now_ms)
             return
-        error = broker_error(code or 15, f"finding the coordinator of group {part.group_id!r} failed")
+        error = _refusal(code or 15, f"finding the coordinator of group {part.group_id!r} failed", part)
         if code == 0 or is_retriable(code):
             self._again(part, error, now_ms)
         else:
@@ -375,7 +375,7 @@ class Groups:
     def _described(self, question: DescribeQuestion, part: GroupPart, told: Any, now_ms: int) -> None:
         # Left out of the answer: not known yet.
         code = 15 if told is None else told["error_code"]
-        error = broker_error(code, f"describing group {part.group_id!r} failed")
+        error = _refusal(code, f"describing group {part.group_id!r} failed", part)
         if code in MOVED:
             self._lose_coordinator(part, error, now_ms)
         elif is_retriable(code):
@@ -438,6 +438,10 @@ class Groups:
     def _lose_coordinator(self, part: GroupPart, error: FastFetchError, now_ms: int) -> None:
         part.node_id = None
         self._again(part, error, now_ms)
+
+
+def _refusal(code: int, what: str, part: GroupPart) -> FastFetchError:
+    return broker_error(code, f"not allowed to use group {part.group_id!r}" if code == 30 else what)
 
 
 def _classic_group(told: Any, part: GroupPart) -> GroupDescription:

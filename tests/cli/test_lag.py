@@ -140,7 +140,7 @@ def test_no_commit_is_no_lag_of_0_for_a_monitor_either(broker: Broker) -> None:
 def test_a_group_that_has_committed_nothing(broker: Broker) -> None:
     done = kfetch("-b", broker.bootstrap_servers, "-g", "nobody")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr.startswith("kfetch: group 'nobody' has committed nothing: look at the name;")
+    assert done.stderr.startswith("kfetch: group 'nobody' has committed nothing, and nobody is in it: look at the name;")
     assert done.stderr.count("\n") == 1
 
 

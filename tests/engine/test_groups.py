@@ -292,6 +292,7 @@ def test_no_coordinator_until_the_time_is_up() -> None:
     described = pending.result()
     assert isinstance(described["h"], GroupDescription)
     assert isinstance(described["i"], GroupAuthorizationError)
+    assert str(described["i"]) == "not allowed to use group 'i': GROUP_AUTHORIZATION_FAILED (code 30)"
     assert "COORDINATOR_NOT_AVAILABLE" in str(described["g"])
     assert 4 <= s.count("FindCoordinator") <= 30, "with back-off"
 
