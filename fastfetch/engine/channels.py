@@ -45,8 +45,8 @@ class Lane(Enum):
     """Which connection of a node.
 
     SIDE carries a fetch for partitions that turned up while the one on DATA waits for news. MEMBER is apart from GROUP, which
-    reads and writes committed offsets, so that JoinGroup, which waits for other members, delays no commit, and nothing delays a
-    heartbeat.
+    carries commits, look-ups of what is stored and heartbeats, so that JoinGroup and SyncGroup, which wait for other members,
+    delay none of them.
     """
 
     CONTROL = "control"

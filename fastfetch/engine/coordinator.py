@@ -27,7 +27,7 @@ from fastfetch.engine.goodbye import LONGEST_REASON, Goodbye
 from fastfetch.engine.membership import Credentials, Describe, Duty, GiveUp, Membership, ShareOut, TakeOver
 from fastfetch.engine.metadata import UNKNOWN_AFTER
 from fastfetch.engine.reactions import COMMIT_CODES, REACTIONS, WHAT, Reaction
-from fastfetch.engine.sharing import encode_shares, read_subscriptions
+from fastfetch.engine.sharing import encode_shares, names, read_subscriptions
 from fastfetch.engine.subscription import Mode
 from fastfetch.errors import (
     FastFetchError,
@@ -40,7 +40,7 @@ from fastfetch.errors import (
 )
 from fastfetch.protocol import Api, tables
 from fastfetch.protocol.consumer_protocol import decode_assignment, encode_subscription
-from fastfetch.types import GroupMetadata, TopicPartition
+from fastfetch.types import GroupMetadata
 
 __all__ = ["Coordinator", "State"]
 
@@ -67,6 +67,7 @@ class Coordinator(Membership):
         self.state = State.UNJOINED
         self.member_id = ""
         self.generation = -1
+        self._owned_since = -1  # the generation that the present assignment is of
         self._ticket = 0  # grows with every change of state
         self._in_flight = False  # a JoinGroup or SyncGroup
         self._failures = 0  # of these, in a row
@@ -93,14 +94,13 @@ class Coordinator(Membership):
         self._heartbeat_next_ms = 0
         self._heartbeat_failures = 0
         # --- ends
-        self._fatal: FastFetchError | None = None
         self._end = ""  # why this is no member any more
         self._goodbye = Goodbye(self._config, self._channels, self._finder, self._timer)
 
     # --- the caller -----------------------------------------------------------------------------------------------------
 
     def subscribe(self, now_ms: int) -> None:
-        self._fatal = self.fault = None
+        self._fatal, self.fault, self._remind_at_ms = None, None, 0
         if self.state is State.UNJOINED:
             self._request_join("joining")
         # A member that has joined is asked by pump() whether its topics have changed.
@@ -174,14 +174,13 @@ class Coordinator(Membership):
         self._check_clocks(now_ms)
         self._pumped_ms = now_ms
         if self._fatal is not None:
+            self._remind(now_ms)
             return
         self._watch_topics()
         channel = self._finder.channel(Lane.MEMBER, now_ms)
         if self.state is not State.UNJOINED:
             self._timer.at(now_ms + self._config.heartbeat_interval_ms)  # so that a gap between two passes tells of a long sleep
-        if channel is None:
-            return
-        if self._in_flight:
+        if channel is None or self._in_flight:
             pass
         elif self._retry_at_ms > now_ms:
             self._timer.at(self._retry_at_ms)
@@ -190,7 +189,7 @@ class Coordinator(Membership):
         elif self.state is State.COMPLETING and self._shares is not None:
             self._send_sync(channel, now_ms)
         if self.state in (State.COMPLETING, State.STABLE):
-            self._send_heartbeat(channel, now_ms)
+            self._send_heartbeat(now_ms)
 
     def _watch_topics(self) -> None:
         """Does what the group shares out still fit what there is?"""
@@ -274,7 +273,7 @@ class Coordinator(Membership):
                 self._shared_out(duty, now_ms)
         elif self._assignment is duty.assignment:
             self._assignment = None
-            log.info("group %r: generation %d, assigned %s", self._group, self.generation, _names(self._owned()))
+            log.info("group %r: generation %d, assigned %s", self._group, self.generation, names(self._owned()))
             if self._has_revoked and self._is_cooperative:
                 self._request_join("partitions were revoked for others to take")
 
@@ -321,7 +320,7 @@ class Coordinator(Membership):
             {
                 "name": name,
                 "metadata": encode_subscription(
-                    Subscription(tuple(topics), user_data.get(name), owned, self.generation, config.client_rack or None)
+                    Subscription(tuple(topics), user_data.get(name), owned, self._owned_since, config.client_rack or None)
                 ),
             }
             for name in self._assignors
@@ -353,6 +352,8 @@ class Coordinator(Membership):
     def _joined(self, body: Any, now_ms: int) -> None:
         if body["error_code"] != 0:
             if body["error_code"] == 79:
+                if self.member_id:  # it was told
+                    self._wait(now_ms)
                 self.member_id = body["member_id"]
             self._react("JoinGroup", body["error_code"], now_ms)
             return
@@ -415,13 +416,13 @@ class Coordinator(Membership):
             assignment = decode_assignment(body["assignment"])
             strange = [tp for tp in assignment.partitions if tp.topic not in self._joined_topics]
             if strange:
-                raise ProtocolError(f"the leader assigned {_names(strange)}, which this member did not subscribe to")
+                raise ProtocolError(f"the leader assigned {names(strange)}, which this member did not subscribe to")
         except ProtocolError as error:
             self.fault = ProtocolError(f"group {self._group!r}: {error}; joining again")
             self._join_again(now_ms, "the assignment makes no sense")
             return
         self._enter(State.STABLE)
-        self._failures, self._end = 0, ""
+        self._failures, self._end, self._owned_since = 0, "", self.generation
         self._heard_ms = max(self._heard_ms, sent_ms)
         self._assignment, self._has_revoked = assignment, False
         self.has_news = True
@@ -452,11 +453,13 @@ class Coordinator(Membership):
 
     # --- heartbeats -----------------------------------------------------------------------------------------------------
 
-    def _send_heartbeat(self, channel: Channel, now_ms: int) -> None:
-        if self._heartbeat_in_flight:
-            return
+    def _send_heartbeat(self, now_ms: int) -> None:
         if self._heartbeat_next_ms > now_ms:
             self._timer.at(self._heartbeat_next_ms)
+            return
+        # Not behind a SyncGroup, which waits for the leader.
+        channel = None if self._heartbeat_in_flight else self._finder.channel(Lane.GROUP, now_ms)
+        if channel is None:
             return
         version = self._version(channel, tables.HEARTBEAT)
         if version is None:
@@ -481,6 +484,9 @@ class Coordinator(Membership):
             if ticket == self._ticket:
                 self._heartbeat_in_flight = False
                 self._heartbeat_later(now_ms)
+                waiting = channel.node.channels.get(Lane.MEMBER)
+                if waiting is not None and waiting.calls:  # in vain, by the look of it
+                    self._channels.close(waiting, error, now_ms)
             self._finder.forget(str(error), now_ms, channel)
 
         self._heartbeat_in_flight = True
@@ -512,6 +518,7 @@ class Coordinator(Membership):
                 "between two polls (max_poll_records), or raise it"
             )
             self._say_goodbye("the time between two polls was longer than max.poll.interval.ms", now_ms)
+            self._enter(State.UNJOINED)  # a join that had begun does not go on before the next poll
             self._lose_membership(keep_id=False)
 
     # --- errors ---------------------------------------------------------------------------------------------------------
@@ -557,7 +564,7 @@ class Coordinator(Membership):
     def _reset(self, *, keep_id: bool) -> None:
         """No member any more."""
         self._enter(State.UNJOINED)
-        self.generation = -1
+        self.generation = self._owned_since = -1
         if not keep_id:
             self.member_id = ""
         self._is_leader = False
@@ -590,9 +597,3 @@ class Coordinator(Membership):
         except UnsupportedVersionError as error:
             self.fail(error)
             return None
-
-
-def _names(partitions: Iterable[TopicPartition]) -> str:
-    names = sorted(partitions)
-    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-    return ", ".join(map(str, names[:10])) + more if names else "nothing"

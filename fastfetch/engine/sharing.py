@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,9 @@ from fastfetch.engine.assignors import Assignment, Subscription
 from fastfetch.engine.membership import ShareOut
 from fastfetch.errors import ProtocolError
 from fastfetch.protocol.consumer_protocol import decode_subscription, encode_assignment
+from fastfetch.types import TopicPartition
 
-__all__ = ["encode_shares", "read_subscriptions"]
+__all__ = ["encode_shares", "names", "read_subscriptions"]
 
 log = logging.getLogger("fastfetch.engine")
 
@@ -38,3 +40,10 @@ def encode_shares(duty: ShareOut) -> list[dict[str, Any]]:
     if shares:
         raise ValueError(f"not members: {', '.join(map(str, shares))}")
     return encoded
+
+
+def names(partitions: Iterable[TopicPartition]) -> str:
+    """For a message: the first ten."""
+    found = sorted(partitions)
+    more = f" and {len(found) - 10} more" if len(found) > 10 else ""
+    return ", ".join(map(str, found[:10])) + more if found else "nothing"
