@@ -144,13 +144,17 @@ def fastfetch_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         "group_id": settings["group"],
         "auto_offset_reset": "earliest",
         "enable_auto_commit": settings["auto_commit"],
-        "session_timeout_ms": settings["session_ms"],
-        "heartbeat_interval_ms": settings["heartbeat_ms"],
-        "partition_assignment_strategy": [assignor(name) for name in settings["strategies"]],
         "metadata_max_age_ms": settings["metadata_ms"],
         "isolation_level": settings["isolation"],
         "group_instance_id": settings["instance"],
+        "group_protocol": settings["protocol"],
     }
+    if settings["protocol"] == "classic":
+        config |= {
+            "session_timeout_ms": settings["session_ms"],
+            "heartbeat_interval_ms": settings["heartbeat_ms"],
+            "partition_assignment_strategy": [assignor(name) for name in settings["strategies"]],
+        }
     return config | settings.get("config", {})
 
 
@@ -255,12 +259,16 @@ class Confluent(Member):
             "group.id": settings["group"],
             "auto.offset.reset": "earliest",
             "enable.auto.commit": settings["auto_commit"],
-            "session.timeout.ms": settings["session_ms"],
-            "heartbeat.interval.ms": settings["heartbeat_ms"],
-            "partition.assignment.strategy": ",".join(settings["strategies"]),
             "isolation.level": settings["isolation"],
             "fetch.wait.max.ms": 100,
+            "group.protocol": settings["protocol"],
         }
+        if settings["protocol"] == "classic":
+            config |= {
+                "session.timeout.ms": settings["session_ms"],
+                "heartbeat.interval.ms": settings["heartbeat_ms"],
+                "partition.assignment.strategy": ",".join(settings["strategies"]),
+            }
         if settings["instance"]:
             config["group.instance.id"] = settings["instance"]
         self.consumer = confluent_kafka.Consumer(config)

@@ -13,7 +13,6 @@ history is gone through, see `account`.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import subprocess
@@ -26,9 +25,9 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import pytest
-from confluent_kafka import ConsumerGroupState, KafkaException
 
 from fastfetch import TopicPartition
+from tests.live.administration import described
 from tests.live.conftest import SECONDS, Kafka, wait_for
 from tests.live.history import Load
 from tests.live.kafka_cluster import DEFAULT_VERSION, jars
@@ -40,6 +39,7 @@ LONG_SESSION_MS = 60_000
 ENDED = ("closed", "killed", "silenced")  # whose partitions are anybody's from here on
 
 SETTINGS: dict[str, Any] = {
+    "protocol": "classic",  # with "consumer" the broker has strategies, session and heartbeat interval
     "strategies": ["range"],
     "pattern": None,
     "session_ms": LONG_SESSION_MS,
@@ -229,28 +229,22 @@ class Group:
             owned = [member.owns for member in members]
             if sum(map(len, owned)) != len(self.partitions) or set().union(*owned) != self.partitions:
                 return False
-            found = self.described()
-            if found is None or found.state is not ConsumerGroupState.STABLE:
-                return False
-            assigned = [[TopicPartition(tp.topic, tp.partition) for tp in m.assignment.topic_partitions] for m in found.members]
-            return sorted(map(sorted, assigned)) == sorted(map(sorted, owned))
+            found = described(self.kafka, self.name, self._settings["protocol"])
+            return (
+                found is not None
+                and found.state == "Stable"
+                and sorted(map(sorted, found.assigned)) == sorted(map(sorted, owned))
+            )
 
         self.wait_until(is_shared, f"{members} to share {len(self.partitions)} partitions")
         counts = [len(member.owns) for member in members]
         topics = len({tp.topic for tp in self.partitions})
         assert max(counts) - min(counts) <= topics, counts  # range gives one more of each topic to the first
 
-    def described(self) -> Any:
-        """The group as its coordinator sees it; None while that can't be told."""
-        found = self.kafka.admin.describe_consumer_groups([self.name], request_timeout=2)[self.name]
-        with contextlib.suppress(KafkaException):  # it may be moving
-            return found.result(SECONDS)
-        return None
-
     def coordinator(self) -> int | None:
         """Its node; None while that can't be told."""
-        found = self.described()
-        return found and found.coordinator.id
+        found = described(self.kafka, self.name, self._settings["protocol"])
+        return found and found.coordinator
 
     def wait_moved(self, victim: int) -> None:
         """Until another node than this one coordinates the group."""
