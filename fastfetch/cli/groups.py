@@ -56,8 +56,8 @@ def command(
             return _list(inspector, states, types, as_json)
     if states or types:
         raise click.UsageError("--state and --type choose among all groups; they don't go with the name of one")
-    code = 0
-    for number, group in enumerate(dict.fromkeys(groups)):
+    code, is_first = 0, True
+    for group in dict.fromkeys(groups):
         with connect(brokers, settings | {"group.id": group}, isolation_level=isolation) as inspector:
             try:
                 found = inspector.describe_group(group)
@@ -71,9 +71,10 @@ def command(
         if as_json:
             click.echo(json.dumps(_as_json(found, partitions)))
         else:
-            if number:
+            if not is_first:
                 click.echo()
             _print(found, partitions)
+        is_first = False
     return code
 
 

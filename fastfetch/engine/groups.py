@@ -280,6 +280,8 @@ class Groups:
     # --- describing -----------------------------------------------------------------------------------------------------
 
     def _pump_description(self, question: DescribeQuestion, now_ms: int) -> None:
+        if question.deadline_ms <= now_ms and not self._channels.is_connected:
+            return  # whoever waits will find that no broker can be reached, and say so of none of the groups
         lost: list[GroupPart] = []
         by_node: dict[tuple[int, bool], list[GroupPart]] = {}
         for part in list(question.left.values()):
