@@ -343,13 +343,12 @@ class ClassicGroup:
             return UNKNOWN_MEMBER
         return 0 if generation in (None, self.generation) else ILLEGAL_GENERATION
 
-    def sync(self, asked: Body, now: float) -> Waiting:
+    def sync(self, asked: Body, version: int, now: float) -> Waiting:
         """SyncGroup."""
         waiting = Waiting()
         code = self.check(asked["member_id"], asked["group_instance_id"], asked["generation_id"])
-        if not code and asked["protocol_type"] not in (None, self.protocol_type):
-            code = INCONSISTENT_PROTOCOL
-        if not code and asked["protocol_name"] not in (None, self.protocol):
+        named = asked["protocol_type"], asked["protocol_name"]
+        if not code and version >= 5 and named != (self.protocol_type, self.protocol):
             code = INCONSISTENT_PROTOCOL
         if not code and self.state == PREPARING:
             code = REBALANCE_IN_PROGRESS
@@ -422,7 +421,7 @@ class ClassicGroup:
 
     # ------------------------------------------------------------------------------------------------------------- commits
 
-    def check_commit(self, asked: Body, now: float) -> int:
+    def check_commit(self, asked: Body, version: int, now: float) -> int:
         """Error code of an OffsetCommit. From outside only an empty group takes one; a member's keeps its session alive."""
         generation, member_id, instance_id = (
             asked["generation_id_or_member_epoch"],

@@ -25,7 +25,7 @@ Body: TypeAlias = dict[str, Any]
 Partitions: TypeAlias = frozenset[tuple[bytes, int]]
 """(topic id, partition)"""
 
-UNKNOWN_MEMBER, INVALID_REQUEST, FENCED_INSTANCE_ID, FENCED_MEMBER_EPOCH = 25, 42, 82, 110
+UNKNOWN_MEMBER, UNSUPPORTED_VERSION, INVALID_REQUEST, FENCED_INSTANCE_ID, FENCED_MEMBER_EPOCH = 25, 35, 42, 82, 110
 UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, STALE_MEMBER_EPOCH, INVALID_REGEX = 111, 112, 113, 128
 
 JOIN, LEAVE, LEAVE_FOR_NOW = 0, -1, -2
@@ -174,12 +174,12 @@ class EpochGroup:
                 raise RefusedError(UNKNOWN_MEMBER, f"Member {instance_id or member_id} is not a member of the group.")
             self.members[member_id] = EpochMember(member_id, instance_id, peer)
             return self.members[member_id], True
-        if known.id != member_id:  # another process with the same instance id
-            if epoch != JOIN:
-                raise RefusedError(FENCED_INSTANCE_ID, f"Static member {member_id} was fenced by member {known.id}.")
+        if instance_id is not None and epoch == JOIN:
             if known.epoch != LEAVE_FOR_NOW:
                 raise RefusedError(UNRELEASED_INSTANCE_ID, f"Static member {known.id} owns instance id {instance_id} still.")
             return self._replace(known, member_id, peer), False
+        if known.id != member_id:
+            raise RefusedError(FENCED_INSTANCE_ID, f"Static member {member_id} was fenced by member {known.id}.")
         self._check_epoch(known, epoch, owned)
         return known, False
 
@@ -287,12 +287,14 @@ class EpochGroup:
 
     # ------------------------------------------------------------------------------------------------------------- commits
 
-    def check_commit(self, asked: Body, now: float) -> int:
-        """Error code of an OffsetCommit."""
-        epoch = asked["generation_id_or_member_epoch"]
+    def check_commit(self, asked: Body, version: int, now: float) -> int:
+        """Error code of an OffsetCommit. From outside only an empty group takes one."""
+        epoch, member_id = asked["generation_id_or_member_epoch"], asked["member_id"]
         if epoch < 0 and not self.members:
             return 0
-        return self._check_signed(asked["member_id"], epoch)
+        if version < 9 and member_id in self.members:
+            return UNSUPPORTED_VERSION
+        return self._check_signed(member_id, epoch)
 
     def check_fetch(self, member_id: str | None, epoch: int) -> int:
         """Error code of an OffsetFetch; without a member id anybody may ask."""

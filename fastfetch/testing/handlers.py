@@ -42,7 +42,7 @@ Handler: TypeAlias = Callable[[Context], Body]
 
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, METADATA_TOO_LARGE = 3, 5, 6, 12
 COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_TOPIC, ILLEGAL_GENERATION = 15, 16, 17, 22
-UNKNOWN_MEMBER, UNSUPPORTED_VERSION = 25, 35
+UNKNOWN_MEMBER, UNSUPPORTED_VERSION, GROUP_ID_NOT_FOUND = 25, 35, 69
 FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID = 74, 75, 100
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4
@@ -208,9 +208,10 @@ def offset_commit(c: Context) -> Body:
     now = time.monotonic()
     found = c.cluster.group(group, now)
     if not code and found is not None:
-        code = found.check_commit(body, now)
+        code = found.check_commit(body, c.request.version, now)
     elif not code and body["generation_id_or_member_epoch"] >= 0:
-        code = UNKNOWN_MEMBER if group in c.cluster.offsets else ILLEGAL_GENERATION
+        missing = GROUP_ID_NOT_FOUND if c.request.version >= 9 else ILLEGAL_GENERATION
+        code = UNKNOWN_MEMBER if group in c.cluster.offsets else missing
     topics = []
     for topic in body["topics"]:
         # Version 10 has ids in place of names (KIP-848's last part); names win where there are any.

@@ -42,9 +42,13 @@ class Wire:
         return self.input.read(struct.unpack(">i", head)[0])
 
     def call(self, api: str, version: int, **body: Any) -> dict[str, Any]:
-        sent = self.send(api, version, **body)
+        self.send(api, version, **body)
+        return self.read(api, version)
+
+    def read(self, api: str, version: int) -> dict[str, Any]:
+        """The answer to what was sent last."""
         correlation_id, answer = decode_response(BY_NAME[api], version, self.receive())
-        assert correlation_id == sent
+        assert correlation_id == self.sent
         return answer
 
     # ------------------------------------------------------------------------------------------------------------ shorthands
