@@ -21,6 +21,8 @@ __all__ = ["DutifulCore", "Polling", "refuse_in_duty"]
 
 log = logging.getLogger("fastfetch.consumer")
 
+FINISH_S = 3.0  # for a rebalance that goes on when the consumer leaves
+
 Listener = Any  # with some of RebalanceListener's methods
 
 
@@ -165,6 +167,22 @@ class DutifulCore(ConsumerCore[W]):
 
     # --- leaving --------------------------------------------------------------------------------------------------------
 
+    def _finish_rebalance(self, deadline: float) -> Steps[W, None]:
+        """Nothing can be committed between joining and having the assignment: go through with it, if it does not take long."""
+        client, engine = self._client, self._engine
+        while True:
+            with client.lock:
+                left = deadline - time.monotonic()
+                if engine.membership.part() or left <= 0 or client.has_ended:
+                    return
+                waiter = self._new_waiter()
+                client.add_waiter(waiter)
+            yield waiter, left
+            try:
+                yield from self._duties(deadline)
+            except Exception as error:
+                log.warning("in the last rebalance before leaving: %s", error, exc_info=error)
+
     def _leave(self, reason: str, deadline: float, *, commit_positions: bool) -> Steps[W, Exception | None]:
         """Commit, tell the listener, leave the group. Returns what the listener raised; this consumer is out all the same."""
         client, engine = self._client, self._engine
@@ -172,6 +190,8 @@ class DutifulCore(ConsumerCore[W]):
         until_ms = now_ms() + max(0, int((deadline - time.monotonic()) * 1000))
         error: Exception | None = None
         try:
+            if commit_positions:
+                yield from self._finish_rebalance(min(deadline, time.monotonic() + FINISH_S))
             with client.lock:
                 duty = membership.duty_before_leaving(now_ms())
             if commit_positions and (duty is None or not duty.is_lost):

@@ -168,7 +168,10 @@ class Commits:
             commit.states |= states
         commit.deadline_ms = max(commit.deadline_ms, deadline_ms)
         commit.add(offsets)
-        self._take_out_lost(commit)
+        if offsets and states is not None and not automatic and self.membership.credentials() is None:
+            self._fail(commit, self.membership.why_no_commit())
+        else:
+            self._take_out_lost(commit)
         return commit
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:

@@ -163,9 +163,7 @@ class ConsumerGroup(Membership):
         self._reset()
         self._ids.clear()
         self._is_invited = False
-        self._duty = None
-        self._is_lost = False
-        self._in_poll, self._polled_ms = False, None
+        self._forget_caller()
 
     @property
     def is_leaving(self) -> bool:

@@ -25,9 +25,8 @@ from fastfetch.engine.assignors import Assignment, Assignor, GroupCluster, Subsc
 from fastfetch.engine.channels import Channel, Lane
 from fastfetch.engine.goodbye import LONGEST_REASON, Goodbye
 from fastfetch.engine.membership import Credentials, Describe, Duty, GiveUp, Membership, ShareOut, TakeOver
-from fastfetch.engine.metadata import UNKNOWN_AFTER
 from fastfetch.engine.reactions import COMMIT_CODES, REACTIONS, WHAT, Reaction
-from fastfetch.engine.sharing import encode_shares, names, read_subscriptions
+from fastfetch.engine.sharing import GroupTopics, encode_shares, names, read_subscriptions
 from fastfetch.engine.subscription import Mode
 from fastfetch.errors import (
     FastFetchError,
@@ -78,12 +77,9 @@ class Coordinator(Membership):
         self._joined_topics: frozenset[str] = frozenset()  # as this member told the group
         self._protocol = ""  # the assignor that the group voted for
         # --- as leader of the present generation
-        self._is_leader = False
-        self._group_topics: frozenset[str] = frozenset()
+        self._group_topics = GroupTopics(self._cluster, self._metadata)
         self._subscriptions: dict[str, Subscription] | None = None  # to be shared out
         self._shares: list[dict[str, Any]] | None = None  # SyncGroup's assignments, once they are known
-        self._counts: dict[str, int] = {}  # what they were made from
-        self._counts_version = -1
         # --- the assignment to take over
         self._assignment: Assignment | None = None
         self._has_revoked = False
@@ -112,10 +108,8 @@ class Coordinator(Membership):
         self._say_goodbye(reason, now_ms)
         self._end = reason
         self._reset(keep_id=False)
+        self._forget_caller()
         self._why_join = None
-        self._duty = None
-        self._is_lost = False
-        self._in_poll, self._polled_ms = False, None
 
     @property
     def is_leaving(self) -> bool:
@@ -124,7 +118,9 @@ class Coordinator(Membership):
     # --- commits --------------------------------------------------------------------------------------------------------
 
     def credentials(self) -> Credentials | None:
-        if self.state is not State.STABLE or self._is_lost:
+        # While others are waited for, a coordinator takes commits of the last generation; only must nothing be read after them.
+        is_in = self.state is State.STABLE or (self.state is State.PREPARING and self._is_parting)
+        if not is_in or self._is_lost or self.generation < 0:
             return None
         return Credentials(self.generation, self.member_id, self._config.group_instance_id)
 
@@ -153,7 +149,7 @@ class Coordinator(Membership):
     # --- the engine -----------------------------------------------------------------------------------------------------
 
     def topics(self) -> Iterable[str]:
-        return self._group_topics
+        return self._group_topics.names
 
     def fail(self, error: FastFetchError) -> None:
         if not self.is_active:
@@ -193,26 +189,13 @@ class Coordinator(Membership):
 
     def _watch_topics(self) -> None:
         """Does what the group shares out still fit what there is?"""
-        if self.state is State.STABLE and self._subscription.topics != self._joined_topics:
-            self._request_join("the subscription has changed")
-        if self._counts_version == self._cluster.version:
+        if self.state is not State.STABLE:
             return
-        self._counts_version = self._cluster.version
-        if self.state is State.STABLE and self._is_leader:
-            counts = self._count(self._group_topics)
-            if counts != self._counts:
-                changed = sorted({name for name, _ in counts.items() ^ self._counts.items()})
-                self._request_join(f"partitions of {', '.join(changed[:5])} have changed")
-        elif self.state is State.COMPLETING and self._subscriptions is not None:
-            self.has_news = True  # the leader may have waited for these
-
-    def _count(self, topics: Iterable[str]) -> dict[str, int]:
-        known, troubles = self._cluster.topics, self._cluster.troubles
-        return {
-            name: len(known[name].partitions)
-            for name in topics
-            if name in known and (name not in troubles or troubles[name].times < UNKNOWN_AFTER)
-        }
+        if self._subscription.topics != self._joined_topics:
+            self._request_join("the subscription has changed")
+        changed = self._group_topics.changed()
+        if changed:
+            self._request_join(f"partitions of {', '.join(changed[:5])} have changed")
 
     # --- duties ---------------------------------------------------------------------------------------------------------
 
@@ -238,12 +221,10 @@ class Coordinator(Membership):
         return None
 
     def _next_of_sharing(self, subscriptions: dict[str, Subscription]) -> Duty | None:
-        missing = [name for name in self._group_topics if name not in self._cluster.topics and name not in self._cluster.troubles]
-        if missing:
-            self._metadata.request_update()
-            return None
-        self._counts = self._count(self._group_topics)
-        return ShareOut(self._assignors[self._protocol], GroupCluster(dict(self._counts)), subscriptions)
+        counts = self._group_topics.share()
+        if counts is None:
+            return None  # some are being looked up
+        return ShareOut(self._assignors[self._protocol], GroupCluster(counts), subscriptions)
 
     def _next_of_takeover(self, assignment: Assignment) -> Duty:
         # Of topics that were unsubscribed meanwhile nothing is taken; this member joins again because of them.
@@ -368,19 +349,15 @@ class Coordinator(Membership):
         self._enter(State.COMPLETING)
         self._heard_ms = now_ms
         self._heartbeat_next_ms = now_ms + self._config.heartbeat_interval_ms
-        self._is_leader = body["leader"] == self.member_id
-        self._group_topics, self._shares = frozenset(), []
-        if self._is_leader:
-            subscriptions = read_subscriptions(body["members"])
-            self._group_topics = frozenset(topic for each in subscriptions.values() for topic in each.topics)
-            self._counts_version = -1
-            if not body.get("skip_assignment", False):
-                self._subscriptions, self._shares = subscriptions, None
-            else:
-                self._counts = self._count(self._group_topics)
+        self._shares = []
+        is_leader = body["leader"] == self.member_id
+        subscriptions = read_subscriptions(body["members"] if is_leader else [])
+        self._group_topics.want(topic for each in subscriptions.values() for topic in each.topics)
+        if is_leader and not body.get("skip_assignment", False):
+            self._subscriptions, self._shares = subscriptions, None
         log.info(
             "group %r: member %s %s generation %d with %s",
-            self._group, self.member_id, "leads" if self._is_leader else "follows in", self.generation, self._protocol,
+            self._group, self.member_id, "leads" if is_leader else "follows in", self.generation, self._protocol,
         )  # fmt: skip
         self.has_news = True
 
@@ -567,8 +544,7 @@ class Coordinator(Membership):
         self.generation = self._owned_since = -1
         if not keep_id:
             self.member_id = ""
-        self._is_leader = False
-        self._group_topics = frozenset()
+        self._group_topics.want(())
         self._assignment = self._user_data = None
         self._gave_up = False
 

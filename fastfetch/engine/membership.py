@@ -127,6 +127,7 @@ class Membership:
         self._polled_ms: int | None = None  # end of the last poll; None: none since subscribing
         self._duty: Duty | None = None
         self._is_lost = False  # the partitions still assigned are not ours any more
+        self._is_parting = False
         self.fault: FastFetchError | None = None  # for the next poll to raise, once
         self._fatal: FastFetchError | None = None  # nothing is tried any more before the caller subscribes anew
         self._remind_at_ms = 0
@@ -199,6 +200,12 @@ class Membership:
                 self._is_lost = bool(self._owned())
         self._after_duty(duty, now_ms)
 
+    def part(self) -> bool:
+        """This member is about to leave: its last commits may be signed as long as the coordinator takes them at all. Says
+        whether they can be now; False while an assignment is waited for."""
+        self._is_parting = True
+        return self.credentials() is not None or self._is_lost or not self._owned() or self.group_metadata().generation_id < 0
+
     def duty_before_leaving(self, now_ms: int) -> GiveUp | None:
         """For unsubscribe and close: the listener hears that everything goes. None: there is nothing."""
         self._check_clocks(now_ms)
@@ -206,7 +213,7 @@ class Membership:
             self._subscription.withdraw(self._duty.partitions)
         self._duty = None
         owned = tuple(self._owned())
-        return GiveUp(owned, is_lost=self._is_lost or self.credentials() is None) if owned else None
+        return GiveUp(owned, is_lost=self._is_lost or self.group_metadata().generation_id < 0) if owned else None
 
     # --- commits --------------------------------------------------------------------------------------------------------
 
@@ -260,6 +267,12 @@ class Membership:
     def _give_up(self, partitions: Iterable[TopicPartition]) -> None:
         self._subscription.withdraw(partitions)
         self._on_given_up(partitions)
+
+    def _forget_caller(self) -> None:
+        """This member has left: nothing of it is to be done in polls."""
+        self._duty = None
+        self._is_lost = self._is_parting = self._in_poll = False
+        self._polled_ms = None
 
     def _lose(self, why: str) -> None:
         """The partitions are not ours any more."""
