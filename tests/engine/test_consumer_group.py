@@ -1016,6 +1016,23 @@ def test_nobody_waits_long_for_a_coordinator_to_leave() -> None:
     assert m.engine.has_news
 
 
+def test_a_good_bye_that_nobody_answers_holds_up_nothing() -> None:
+    m = member()
+    m.joined({T: [0]})
+    m.engine.unsubscribe("enough", m.now)
+    goodbye = m.expect(HEARTBEAT)
+    m.subscribe("t")
+    m.poll()
+    m.advance(999)
+    assert m.member.is_leaving
+    m.advance(1)
+    assert not m.member.is_leaving
+    assert [asked.body["member_epoch"] for asked in m.asked if asked.api.name == HEARTBEAT] == [-1, 0]
+    m.beat(goodbye)
+    m.beat(assignment={T: [0]})
+    assert m.take_over() == (P0,)
+
+
 def test_who_is_no_member_says_no_good_bye() -> None:
     m = member()
     m.subscribe("t")
