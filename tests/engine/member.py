@@ -44,7 +44,8 @@ class Member(Script):
         self.auto.difference_update(by_hand.split())
         self.heard: list[tuple[str, str]] = []
         self.raised: list[Exception] = []  # by assignors
-        self.subscribe(topics)
+        if topics:
+            self.subscribe(topics)
 
     @property
     def member(self) -> Coordinator:
@@ -67,10 +68,10 @@ class Member(Script):
         """Does what is due, now and for `ms`; raises a fault, or returns (partition, offset) of what is handed out."""
         self.member.poll_began()
         try:
-            self._duties()
+            self.duties()
             if ms:
                 self.advance(ms)
-                self._duties()
+                self.duties()
             fault, self.member.fault = self.member.fault, None
             if fault is not None:
                 raise fault
@@ -78,7 +79,8 @@ class Member(Script):
         finally:
             self.member.poll_ended(self.now)
 
-    def _duties(self) -> None:
+    def duties(self) -> None:
+        """The first half of a poll."""
         self.run()
         for _ in range(100):
             duty = self.member.duty(self.now)
