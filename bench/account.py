@@ -34,8 +34,9 @@ class Event(NamedTuple):
 
 @dataclass
 class Account:
-    """Numbers of records, but for `kills` and `takeovers`.
+    """Numbers of records, but for `kills`, `owners` and `takeovers`.
 
+    owners          kills of members that had partitions
     lost            never handed to anybody
     skipped         gone past by the member that had the partition
     disordered      handed to a member again, or after a later one, while it had the partition all the time
@@ -49,6 +50,7 @@ class Account:
     """
 
     kills: int = 0
+    owners: int = 0
     records: int = 0
     lost: int = 0
     skipped: int = 0
@@ -108,6 +110,7 @@ def reckon(events: Iterable[Event], ends: Mapping[int, int]) -> Account:
                 _end(owned(who), what)
             case "killed":
                 account.kills += 1
+                account.owners += bool(owned(who))
                 for partition in owned(who):
                     partition.killed_at, partition.left = at, partition.high
                 _end(owned(who), what)

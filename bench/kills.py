@@ -45,7 +45,7 @@ MEMBERS = 3
 PARTITIONS = 8
 RATE = 3_000  # records a second
 SESSION_MS = 2_000
-PAUSE_S = (0.2, 2.5)  # between two kills
+PAUSE_S = (0.2, 3.5)  # between two kills
 CLOSED, TWO = 0.15, 0.15  # so many of the ends are in good order; so many of the others come two at once
 END_S = 90  # to read to the end, once nobody is killed any more
 STILL_S = 45  # without any progress of the group, a run is given up
@@ -358,6 +358,8 @@ def _kill(group: Group, kills: int, rng: random.Random, members: int) -> None:
     while killed < kills:
         while len(group.alive) < members:
             group.start()
+        if not said and not group.wait(lambda: group.said() > 0, "the first assignment", STILL_S):
+            return
         time.sleep(rng.uniform(*PAUSE_S))
         group.look()
         if (now_said := group.said()) > said:
@@ -378,7 +380,7 @@ def _kill(group: Group, kills: int, rng: random.Random, members: int) -> None:
 # --- the report -------------------------------------------------------------------------------------------------------------
 
 COLUMNS = (
-    "run", "kills", "records", "lost", "skipped", "disordered", "stale", "ahead",
+    "run", "kills", "of owners", "records", "lost", "skipped", "disordered", "stale", "ahead",
     "duplicates", "of at most", "in order", "behind", "takeover s", "run s", "",
 )  # fmt: skip
 
@@ -386,8 +388,8 @@ COLUMNS = (
 def row(outcome: Outcome) -> tuple[str, ...]:
     account = outcome.account
     counts = (
-        account.kills, account.records, account.lost, account.skipped, account.disordered, account.stale, account.ahead,
-        account.duplicates, account.uncommitted, account.in_order, account.behind,
+        account.kills, account.owners, account.records, account.lost, account.skipped, account.disordered, account.stale,
+        account.ahead, account.duplicates, account.uncommitted, account.in_order, account.behind,
     )  # fmt: skip
     numbers = [f"{count:,}" for count in counts]
     verdict = "right" if outcome.is_right else "WRONG"

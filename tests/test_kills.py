@@ -37,7 +37,7 @@ def test_a_group_that_does_everything_right() -> None:
         ends={0: 20, 1: 10},
     )
     assert not good.faults
-    assert (good.kills, good.records, good.duplicates, good.uncommitted) == (1, 30, 5, 5)
+    assert (good.kills, good.owners, good.records, good.duplicates, good.uncommitted) == (1, 1, 30, 5, 5)
     assert good.takeover == 3.0
 
 
