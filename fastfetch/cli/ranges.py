@@ -124,8 +124,10 @@ def _time(text: str, now: datetime) -> Bound:
     if text == "now":
         return Bound("time", _ms(now))
     if text[0] == "-":
-        age = timedelta(**_sum((_UNIT[unit], int(n)) for n, unit in _AGE.findall(text)))
-        return Bound("time", _ms(now - age))
+        try:
+            return Bound("time", _ms(now - timedelta(**_sum((_UNIT[unit], int(n)) for n, unit in _AGE.findall(text)))))
+        except OverflowError:
+            raise ValueError(f"{text} is before all time") from None
     if text.isdigit():
         return Bound("time", int(text) * (1000 if len(text) == 10 else 1))
     return Bound("time", _ms(_date(text)))

@@ -84,7 +84,7 @@ class _Time(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
-            return parse_time(value)
+            return max(0, parse_time(value))  # there is no record before 1970
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -95,7 +95,7 @@ class _Age(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         age = parse_duration(value)
         try:
-            return parse_time(f"-{value}") if age is None else parse_time("now") - age
+            return max(0, parse_time(f"-{value}") if age is None else parse_time("now") - age)
         except ValueError:
             self.fail(f"{value!r} is no duration: write it as 1h30m, 2d or PT1H30M", param, ctx)
 
