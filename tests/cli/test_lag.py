@@ -22,6 +22,7 @@ from fastfetch.cli.partitions import Standing
 from fastfetch.testing import Broker, control_batch, encode_batch
 
 from .folders import batch
+from .groups import joined
 
 COMMAND = [sys.executable, "-m", "fastfetch", "lag"]
 SECONDS = 30
@@ -110,6 +111,26 @@ def test_commits_are_read_before_ends(broker: Broker) -> None:
     assert kfetch("-b", broker.bootstrap_servers, "-g", "g").exit_code == 0
     asked = [request.api for request in broker.requests()]
     assert asked.index("OffsetFetch") < asked.index("ListOffsets")
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_what_members_have_counts_committed_for_or_not(broker: Broker, protocol: str) -> None:
+    """With members inside, of a group that has committed nothing, and of one that has for another topic."""
+    with joined(broker, "busy", 2, protocol):
+        for committed in ([], [["other", "0", "0", "0", "0", "-"]]):
+            assert table("-b", broker.bootstrap_servers, "-g", "busy")[1:-1] == [
+                ["orders", "0", "-", "30", "-", "no commit"],
+                ["orders", "1", "-", "10", "-", "no commit"],
+                ["orders", "2", "-", "0", "-", "no commit, empty"],
+                *committed,
+            ]
+            done = kfetch("-b", broker.bootstrap_servers, "-g", "busy", "--max-lag", 1000)
+            assert (done.exit_code, done.stderr) == (1, "kfetch: orders-0 has records and no commit (and 1 other)\n")
+            if not committed:
+                broker.create_topic("other")
+                broker.set_committed("busy", "other", 0, 0)
+        broker.set_committed("busy", "orders", 0, 29)
+        assert table("-b", broker.bootstrap_servers, "-g", "busy", "orders")[1] == ["orders", "0", "29", "30", "1", "-"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- monitoring
