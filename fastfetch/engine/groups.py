@@ -111,6 +111,9 @@ class Part:
         self.retry_at_ms = 0
         self.trouble: FastFetchError | None = None  # why there is no answer yet
 
+    def late(self, what: str) -> TimedOut:
+        return TimedOut(what if self.trouble is None else f"{what}: {self.trouble}")
+
 
 class BrokerPart(Part):
     """The groups of one broker. `patience` is the number of failures in a row by which it is down."""
@@ -232,8 +235,7 @@ class Groups:
             question.left = {node.node_id: BrokerPart(node.node_id, node.failures + TRIES) for node in nodes}
         for part in list(question.left.values()):
             if self._is_late(question.deadline_ms, now_ms):
-                late = part.trouble or TimedOut(f"node {part.node_id} has not answered in time")
-                question.settle(part, late)
+                question.settle(part, part.late(f"node {part.node_id} has not answered in time"))
             elif self._is_due(part, now_ms):
                 self._ask_broker(question, part, now_ms)
 
@@ -286,7 +288,7 @@ class Groups:
         by_node: dict[tuple[int, bool], list[GroupPart]] = {}
         for part in list(question.left.values()):
             if self._is_late(question.deadline_ms, now_ms):
-                question.settle(part, part.trouble or TimedOut(f"nobody has told of group {part.group_id!r} in time"))
+                question.settle(part, part.late(f"nobody has told of group {part.group_id!r} in time"))
             elif not self._is_due(part, now_ms):
                 continue
             elif part.node_id is None:

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from fastfetch.cli import main
 from fastfetch.cli.lag import Rates, _duration
 from fastfetch.cli.partitions import Standing
-from fastfetch.testing import Broker, control_batch, encode_batch
+from fastfetch.testing import Broker, control_batch, encode_batch, error
 
 from .folders import batch
 from .groups import joined
@@ -275,6 +275,23 @@ def test_watching_goes_on_when_the_brokers_come_back_and_ends_above_the_limit(br
         process.stdout.read()
         assert process.wait(SECONDS) == 1
         assert process.stderr.read().splitlines()[-1] == "kfetch: orders-0 lags by 28, more than 20"
+
+
+def test_watching_goes_on_while_there_is_no_coordinator(broker: Broker) -> None:
+    with watching(broker, "--json", "-X", "default.api.timeout.ms=500") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        rule = broker.on("FindCoordinator", error(15), times=None)
+        said = process.stderr.readline()
+        assert "COORDINATOR_NOT_AVAILABLE" in said
+        assert said.endswith("; trying again\n")
+        broker.off(rule)
+        broker.set_committed("g", "orders", 0, 29)
+        while json.loads(process.stdout.readline()).get("committed") != 29:
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 130
 
 
 def test_a_terminal_sees_one_table_that_changes(broker: Broker) -> None:

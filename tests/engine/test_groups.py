@@ -145,7 +145,9 @@ def test_why_the_time_was_not_enough() -> None:
     s.answer(s.expect("ListGroups", node=1), {"groups": []})
     s.answer(s.expect("ListGroups", node=2), {"error_code": 14, "groups": []})
     s.advance(150)
-    assert "COORDINATOR_LOAD_IN_PROGRESS" in str(pending.result().missing[2])
+    late = pending.result().missing[2]
+    assert isinstance(late, TimedOut)
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in str(late)
 
 
 def test_nobody_allows_it() -> None:
@@ -293,6 +295,7 @@ def test_no_coordinator_until_the_time_is_up() -> None:
     assert isinstance(described["h"], GroupDescription)
     assert isinstance(described["i"], GroupAuthorizationError)
     assert str(described["i"]) == "not allowed to use group 'i': GROUP_AUTHORIZATION_FAILED (code 30)"
+    assert isinstance(described["g"], TimedOut)
     assert "COORDINATOR_NOT_AVAILABLE" in str(described["g"])
     assert 4 <= s.count("FindCoordinator") <= 30, "with back-off"
 
