@@ -79,7 +79,7 @@ def test_the_examples_of_the_readme(names: dict[str, object]) -> None:
 
 def test_the_command_lines_of_the_readme(names: dict[str, object]) -> None:
     lines = re.findall(r"^(kfetch .+?)  ", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert [line.split()[1] for line in lines] == ["demo", "cat", "cat", "dump", "lag", "serve", "doctor"]
+    assert [line.split()[1] for line in lines] == ["demo", "cat", "cat", "dump", "lag", "groups", "serve", "doctor"]
     more = {"demo": "--records 5000", "cat orders": "--exit", "lag": "orders"}  # made smaller, and to end
     folder = Path(str(names["FOLDER"]))
     for line in lines:

@@ -84,8 +84,7 @@ def command(
     """Serve .log segments, partition folders such as orders-3/, or a data folder with many of them, until Ctrl-C.
 
     Any Kafka client reads them from the address that is printed: kcat, confluent-kafka, aiokafka, kafka-python, Java.
-    Nothing can be written. Commits are kept in memory. There is no group membership: clients have to assign partitions, and
-    can't subscribe.
+    Nothing can be written. Groups work, members and commits are kept in memory.
 
     \b
       kfetch serve /var/lib/kafka/data
