@@ -238,6 +238,26 @@ def test_offsets_by_time_and_commits(served: Served) -> None:
 # ---------------------------------------------------------------------------------------------------------- what is served how
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_client_may_subscribe(tmp_path: Path, protocol: str) -> None:
+    """It gets everything, and its commits are known as those of a member."""
+    folder = write(tmp_path / "orders-0", {0: [batch(0), batch(10)]})
+    with serving(folder) as served:
+        settings = {"bootstrap.servers": served.servers, "group.id": "g", "group.protocol": protocol, "enable.auto.commit": False}
+        consumer = confluent_kafka.Consumer(settings | {"auto.offset.reset": "earliest"})
+        consumer.subscribe(["orders"])
+        try:
+            seen = [message.offset() for message in consumer.consume(20, timeout=SECONDS)]
+            assert seen == list(range(20))
+            consumer.commit(asynchronous=False)
+            done = CliRunner().invoke(main, ["groups", "-b", served.servers, "g", "--json"])
+        finally:
+            consumer.close()
+    found = json.loads(done.stdout)
+    assert (found["type"], found["state"], len(found["members"])) == (protocol, "Stable", 1)
+    assert (found["partitions"][0]["committed"], found["partitions"][0]["lag"]) == (20, 0)
+
+
 def test_the_topics_id_is_the_one_on_the_disk(tmp_path: Path) -> None:
     folder = orders(tmp_path)
     (folder / "partition.metadata").write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n")
