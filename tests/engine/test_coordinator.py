@@ -572,6 +572,72 @@ def test_heartbeats_that_are_not_answered_are_given_up_in_time_to_find_another_c
     assert m.tells() == []
 
 
+def test_a_session_is_reckoned_from_when_the_last_heartbeat_was_sent() -> None:
+    m = Member(session_timeout_ms=10_000, heartbeat_interval_ms=3_000)
+    m.stable("t-0")
+    sent_at = next_of(m, "Heartbeat").at_ms
+    m.advance(2_500)
+    m.beaten()
+    m.down = {"b1", "boot"}
+    for asked in list(m.asked):
+        m.lose(asked.conn)
+    m.advance(sent_at + 9_900 - m.now)
+    assert m.poll() == []
+    assert m.tells() == []
+    m.advance(200)
+    assert m.poll() == []
+    assert m.tells() == [("lost", "t-0")]
+
+
+def test_a_coordinator_that_falls_silent_is_not_waited_for_as_long_as_a_leader() -> None:
+    """SyncGroup may take as long as the leader needs; that there is somebody to wait for at all is told by the heartbeats."""
+    m = Member(nodes=2, session_timeout_ms=9_000, max_poll_interval_ms=300_000)
+    m.join()
+    sync = m.expect("SyncGroup")
+    m.auto.add("Heartbeat")
+    m.member.poll_began()
+    m.advance(100_000)
+    assert sync in m.asked
+    m.auto.discard("Heartbeat")
+    m.coordinator = 2
+    m.advance(8_000)
+    again = m.expect("SyncGroup")
+    assert (again.node, again.body) == (2, sync.body)
+
+
+def test_a_late_failure_of_the_last_coordinator_says_nothing_of_the_present_one() -> None:
+    m = Member(nodes=2)
+    m.poll()
+    join = m.expect("JoinGroup")
+    m.auto.discard("OffsetFetch")
+    m.engine.read_committed_offsets([P0])
+    m.coordinator = 2
+    m.stored(m.expect("OffsetFetch"), {}, code=16)
+    m.advance(1_000)
+    assert m.expect("OffsetFetch").node == 2
+    before = len(m.history)
+    m.lose(join.conn)
+    m.advance(1_000)
+    assert m.expect("JoinGroup").node == 2
+    assert "FindCoordinator" not in asked_of_group(m, before)
+
+
+def test_a_process_that_was_stopped_while_it_joined_is_out_too() -> None:
+    """Under the cooperative protocol, where it goes on with what it has while it waits for the others to join."""
+    m = Member(session_timeout_ms=10_000, partition_assignment_strategy="cooperative-sticky")
+    m.stable("t-0", protocol="cooperative-sticky")
+    m.fetched(m.expect("Fetch"), {0: batch(0) + batch(10)})
+    m.beaten(27)
+    m.duties()
+    m.expect("JoinGroup")
+    m.auto.add("Heartbeat")
+    m.advance(30_000)  # others take long
+    assert m.tells() == []
+    m.now += 10_500
+    assert m.poll() == []
+    assert m.tells() == [("lost", "t-0")]
+
+
 def test_a_process_that_was_stopped_for_a_session_is_out() -> None:
     """SIGSTOP: the clock has gone on and nothing has run. The coordinator may have said nothing of it yet."""
     m = Member(session_timeout_ms=10_000)

@@ -418,6 +418,17 @@ def test_several_strategies_are_offered_in_order_and_the_group_s_vote_decides() 
     assert mine.asked[3:] == [["t"]], "it was asked for user data, and no more"
 
 
+@pytest.mark.parametrize("code", [25, 27])
+def test_user_data_is_asked_for_once_for_a_join_and_sent_until_it_succeeds(code: int) -> None:
+    mine = Weights()
+    m = Member(partition_assignment_strategy=[mine])
+    m.poll()
+    m.joined(m.expect("JoinGroup"), code=code)
+    m.advance(500)  # nobody polls
+    assert sent(m.expect("JoinGroup"), "weights").user_data == b"5"
+    assert mine.asked == [["t"]]
+
+
 def test_sticky_remembers_what_it_had() -> None:
     m = Member(partition_assignment_strategy="sticky")
     m.stable("t-0 t-1", protocol="sticky", generation=3)
