@@ -15,8 +15,9 @@ LINES = [
 ]
 CASES = [
     *(f"P{n:02}" for n in range(1, 15)),
-    *(f"C{n:02}" for n in (1, 2, 3, 5, 6, 7, 9)),
+    *(f"C{n:02}" for n in range(1, 10)),
     *(f"D{n:02}" for n in (1, 2, 3, 20, 23, 24)),
+    *(f"G{n:02}" for n in range(1, 12)),
     *(f"N{n:02}" for n in range(1, 9)),
     *(f"R{n:02}" for n in range(1, 5)),
 ]
