@@ -28,7 +28,7 @@ from typing import Any
 
 from fastfetch.engine.channels import Channel, Lane
 from fastfetch.engine.membership import Credentials, Duty, GiveUp, Membership, TakeOver
-from fastfetch.engine.subscription import Mode
+from fastfetch.engine.subscription import Mode, Phase
 from fastfetch.errors import (
     FastFetchError,
     ProtocolError,
@@ -129,6 +129,7 @@ class ConsumerGroup(Membership):
         self._heard_ms = 0  # when the last one that was acknowledged had been sent
         self._interval_ms = USUAL_INTERVAL_MS
         self._is_urgent = False  # there is something to tell
+        self._in_doubt = False  # as of the last pass
         self._told: dict[str, Any] = {}  # what the coordinator knows by now
         # --- the assignment
         self._target: dict[bytes, list[int]] = {}
@@ -223,6 +224,7 @@ class ConsumerGroup(Membership):
             return
         self._check_clocks(now_ms)
         if self.state is State.JOINED:
+            self._watch_doubt(now_ms)
             self._name_target()
         elif not self._may_join:
             return
@@ -235,10 +237,24 @@ class ConsumerGroup(Membership):
         if channel is not None:
             self._send_heartbeat(channel, now_ms)
 
+    def _watch_doubt(self, now_ms: int) -> None:
+        was_in_doubt, self._in_doubt = self._in_doubt, self.is_in_doubt(now_ms)
+        if not self._in_doubt:
+            self._timer.at(self._heard_ms + DOUBT * self._interval_ms + 1)
+        elif not was_in_doubt:
+            log.warning(
+                "group %r: the coordinator has acknowledged no heartbeat for %d ms; nothing is handed out until it does",
+                self._group, now_ms - self._heard_ms,
+            )  # fmt: skip
+            for state in self._subscription:
+                if state.phase is Phase.FETCHING and state.buffer_end is not None:
+                    state.halt(state.buffer_end)  # whoever iterates over its records stops
+            self._subscription.has_moved = True
+
     @property
     def _may_join(self) -> bool:
         """Not before a poll asks for partitions, nor before it has given up those of the last membership."""
-        return self._is_invited and not self._is_lost and self._fatal is None and self._goodbye_until_ms is None
+        return self._is_invited and not self._is_lost and self._goodbye_until_ms is None
 
     # --- duties ---------------------------------------------------------------------------------------------------------
 
