@@ -68,12 +68,16 @@ def test_the_examples_of_the_readme(names: dict[str, object]) -> None:
         if len(stored) >= 100:  # the example goes on for ever
             raise EnoughError
 
-    first, second = (code for _, code in examples("README.md"))
+    first, group, decoding = (code for _, code in examples("README.md"))
     names |= {"store": store, "producer_id": 7, "first_offset": 0}
     with pytest.raises(EnoughError):
         exec(compile(first.replace('"127.0.0.1:9092"', "SERVERS"), "README.md", "exec"), names)
     assert stored == [b"%d" % i for i in range(10) for _ in range(10)]
-    exec(compile(second.replace("position=1042", "position=42"), "README.md", "exec"), names)
+    stored.clear()
+    with pytest.raises(EnoughError):
+        exec(compile(group.replace('"127.0.0.1:9092"', "SERVERS"), "README.md", "exec"), names)
+    assert set(stored) == {b"%d" % i for i in range(10)}
+    exec(compile(decoding.replace("position=1042", "position=42"), "README.md", "exec"), names)
     assert (names["decoded"].next_offset, len(names["decoded"])) == (100, 58)  # type: ignore[attr-defined]
 
 
@@ -132,7 +136,7 @@ def test_what_a_page_points_to_exists(page: Path) -> None:
     links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link}
     missing = [link for link in links if link and not (page.parent / link).exists()]
     # Paths of the tree in code marks: `fastfetch/records`, `tests/live/kafka_cluster.py`.
-    for path in re.findall(r"`((?:fastfetch|tests|bench|include|docs)/[\w./*{},-]*)`", text):
+    for path in re.findall(r"`((?:fastfetch|tests|bench|include|docs|examples)/[\w./*{},-]*)`", text):
         pattern = re.sub(r"\{[^}]*\}", "*", path)
         if pattern.startswith("bench/out/"):
             continue  # made by a run
