@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import e2e, topics, wire
+from bench import e2e, groups, topics, wire
 from bench.e2e import Contender, Contest, ReadingError, contest, cpu, take
 from bench.measure import Figure, plain_table, skipped
 from bench.readers import READERS, Reading
@@ -43,6 +43,29 @@ def test_a_client_that_cannot_read_says_why(stock: Stock, monkeypatch: pytest.Mo
     monkeypatch.setitem(topics.TOPICS, "absent", topics.TOPICS["small"])
     with pytest.raises(ReadingError, match=r"fastfetch could not read absent: .*UnknownTopicError"):
         take(stock, Contender("fastfetch", "absent", 1))
+
+
+@pytest.mark.parametrize("client", groups.CLIENTS)
+def test_a_group_of_one_joins_and_reads(stock: Stock, monkeypatch: pytest.MonkeyPatch, client: str) -> None:
+    monkeypatch.setattr(groups, "TOPIC", "small")
+    assert groups.join(stock, client).records == 1
+
+
+@pytest.mark.parametrize("manner", ["subscribe", "assign"])
+def test_two_share_a_topic(monkeypatch: pytest.MonkeyPatch, manner: str) -> None:
+    monkeypatch.setattr(groups, "TOPIC", "shared")
+    with Broker() as broker:
+        broker.create_topic("shared", partitions=4)
+        for partition in range(4):
+            broker.append("shared", partition, BATCH)
+        assert groups.share(Stock(broker.bootstrap_servers, {}), manner).records == 40
+        assert bool(broker.requests("JoinGroup")) == (manner == "subscribe")
+
+
+def test_a_reading_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "TOPIC", "absent")
+    with Broker() as broker, pytest.raises(ReadingError, match="UnknownTopicError"):
+        groups.share(Stock(broker.bootstrap_servers, {}), "assign")
 
 
 @pytest.mark.parametrize("fetch_bytes", [1, 3 * len(BATCH) + 5, 1 << 20])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import random
 from typing import Any
 
 import pytest
 
 from bench.account import Account, Event, reckon
-from bench.kills import RUNS, Outcome, report
+from bench.kills import RUNS, Outcome, kill_members, report, scripted_broker
 from bench.member import runs_of
 from fastfetch import decode
 from fastfetch.testing import encode_batch
@@ -88,3 +89,13 @@ def test_the_table_says_which_run_was_wrong_and_why() -> None:
     assert lines[3].endswith("WRONG")
     assert lines[4] == f"{second.name}: member 4 said: no"
     assert len({line.index("right") + 5 for line in lines if "right" in line} | {len(lines[3])}) == 1
+
+
+@pytest.mark.parametrize("name", ["cooperative-sticky, automatic", "consumer, explicit"])
+def test_a_small_run_without_a_real_broker(name: str) -> None:
+    with scripted_broker() as source:
+        outcome = kill_members(source, RUNS[name], 2, random.Random(7), members=2, rate=300)
+    assert outcome.is_right, report([outcome])
+    assert outcome.account.kills == 2
+    assert outcome.account.duplicates <= outcome.account.uncommitted
+    assert outcome.account.records > 0
