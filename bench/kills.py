@@ -462,7 +462,8 @@ def main(kills: int, broker: str, names: tuple[str, ...], members: int, rate: fl
         with real_broker() if broker == "real" else scripted_broker() as source:
             outcomes.extend(take(source, names or list(RUNS), kills, seed, members, rate))
     except KeyboardInterrupt:
-        print(report(outcomes))
+        if outcomes:
+            print(report(outcomes))
         sys.exit(130)
     print(report(outcomes))
     if not all(outcome.is_right for outcome in outcomes):
