@@ -135,6 +135,7 @@ def test_a_rebalance_in_mid_loop_commits_what_was_processed_and_no_more(broker: 
         processed = 0
         while not broker.requests("OffsetCommit"):
             processed = handed_out()
+            assert processed < RECORDS, "it was never committed"
             more()
         assert sum(offsets_in(broker.requests("OffsetCommit")[0]).values()) == processed
 
