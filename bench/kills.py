@@ -214,7 +214,8 @@ class Producer:
 
 @dataclass
 class Group:
-    """The member processes of one run, and what happened to them. A context manager: none outlives it."""
+    """The member processes of one run, and what happened to them. A context manager: none outlives it. It has the name of its
+    topic."""
 
     run: Run
     source: Source
@@ -235,13 +236,9 @@ class Group:
         for process in [*self.alive.values(), *self.closing.values()]:
             process.wait()
 
-    @property
-    def name(self) -> str:
-        return self.topic
-
     def start(self) -> None:
         number = next(self._numbers)
-        settings = {"bootstrap.servers": self.source.servers, "group.id": self.name, **SETTINGS, **self.run.settings}
+        settings = {"bootstrap.servers": self.source.servers, "group.id": self.topic, **SETTINGS, **self.run.settings}
         job = {"log": str(self._log(number)), "topic": self.topic, "commits": self.run.commits, "settings": settings}
         command = [sys.executable, "-m", "bench.member", json.dumps(job)]
         if shutil.which("setpriv"):  # ended by the kernel if this process is killed
@@ -258,7 +255,7 @@ class Group:
 
     def note_stored(self) -> None:
         """Ask the coordinator what is committed; the answer is no older than its line in the log."""
-        stored = [[partition, offset] for partition, offset in self.source.stored(self.name).items()]
+        stored = [[partition, offset] for partition, offset in self.source.stored(self.topic).items()]
         self.events.append(Event(time.monotonic_ns(), -1, "stored", stored))
 
     def close(self, number: int) -> None:

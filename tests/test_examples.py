@@ -78,11 +78,14 @@ class Script:
         else:
             self._process.kill()
 
+    def errors(self) -> str:
+        return self._errors.read_text()
+
     @property
     def has_ended(self) -> bool:
         """By itself or killed. A script that fails is a failure at once."""
         code = self._process.poll()
-        assert code in (None, 0, -signal.SIGKILL), self._errors.read_text()
+        assert code in (None, 0, -signal.SIGKILL), self.errors()
         return code is not None
 
     @property
@@ -172,6 +175,26 @@ def test_exactly_once(broker: Broker, tmp_path: Path) -> None:
     kills = kill_and_restart(broker, 3, lambda run: Script("exactly_once_sqlite.py", broker, tmp_path, *options, run=run))
     assert kills >= 3
     assert count(stored(database)) == (0, 0)
+
+
+@pytest.mark.parametrize("what", ["thrown out", "a rebalance"])
+def test_a_refused_commit_costs_nothing(broker: Broker, tmp_path: Path, what: str) -> None:
+    """At most once: what could not be committed is handed out again, here or wherever its partition goes."""
+
+    def disturb(exchange: object) -> None:
+        if what == "a rebalance":
+            broker.rebalance("g")
+        else:
+            [member] = broker.group("g").members
+            broker.expire_member("g", member)
+
+    for number in (3, 20):
+        broker.on("OffsetCommit", disturb, nth=number)
+    with Script("at_most_once.py", broker, tmp_path, *STATIC) as script:
+        until(lambda: script.has_ended)
+        assert (script.errors() != "") == (what == "thrown out")
+    assert is_all_committed(broker)
+    assert count(printed(tmp_path)) == (0, 0)
 
 
 # A dynamic member that was killed holds its partitions until its session ends.
