@@ -17,7 +17,7 @@ from typing import Any
 
 from fastfetch.core import STEP_MS, Call, CommitCallback, Offsets, Steps, W, log_failure
 from fastfetch.duties import DutifulCore, refuse_in_duty
-from fastfetch.engine.arguments import Partitions, as_integer, as_offset, as_partition, as_partitions, flattened
+from fastfetch.engine.arguments import Partitions, as_integer, as_offset, as_partition, as_partitions, as_text, flattened
 from fastfetch.engine.stored import Stored
 from fastfetch.engine.subscription import EARLIEST, LATEST
 from fastfetch.errors import FastFetchError, UsageError
@@ -70,6 +70,8 @@ class BaseConsumer(DutifulCore[W]):
         names = [topics] if isinstance(topics, str) else list(topics)
         if any(not isinstance(name, str) or not name for name in names):
             raise UsageError(f"subscribe: give the names of topics, not {names!r}")
+        for name in names:
+            as_text(name, "subscribe: a topic's name")
         if pattern is not None and names:
             raise UsageError("subscribe: give topics or a pattern, not both")
         if pattern is None and not names:
@@ -87,6 +89,7 @@ class BaseConsumer(DutifulCore[W]):
             self._listener = listener
 
     def _check_pattern(self, pattern: str) -> None:
+        as_text(pattern, "subscribe: a pattern")
         if self.config.group_protocol == "classic":
             try:
                 re.compile(pattern)
@@ -104,6 +107,7 @@ class BaseConsumer(DutifulCore[W]):
 
     def enforce_rebalance(self, reason: str = "") -> None:
         """Have the group share its partitions out anew, by the next poll. UsageError unless subscribed."""
+        as_text(reason, "enforce_rebalance: the reason")
         with Call(self, "enforce_rebalance"), self._client.lock:
             if not self._engine.membership.is_active:
                 raise UsageError("enforce_rebalance: subscribe() first; without a group there is nothing to rebalance")

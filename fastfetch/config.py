@@ -276,7 +276,11 @@ def _security(name: str, value: Any) -> str:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ConfigError(f"{name} must be a string; got {value!r}")
-    if len(value.encode("utf-8", "surrogateescape")) > 32_767:  # an int16 length on the wire
+    try:
+        size = len(value.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        raise ConfigError(f"{name}: UTF-8 has nothing for {value!r}") from None
+    if size > 32_767:  # an int16 length on the wire
         raise ConfigError(f"{name} must be at most 32767 bytes long")
     return value
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from fastfetch.core import STEP_MS, Call, ConsumerCore, Steps, W, log_failure
+from fastfetch.engine.arguments import as_user_data
 from fastfetch.engine.membership import Describe, Duty, GiveUp, ShareOut, TakeOver
 from fastfetch.errors import UsageError
 from fastfetch.net.thread import now_ms
@@ -59,6 +60,8 @@ class DutifulCore(ConsumerCore[W]):
                 break
             error = yield from self._do(duty)
             first = first or error
+            if error is not None and isinstance(duty, Describe):
+                break  # it is asked again, by the next poll
         if first is not None:
             raise first
 
@@ -72,7 +75,9 @@ class DutifulCore(ConsumerCore[W]):
             elif isinstance(duty, TakeOver):
                 yield from self._tell_of_gain(duty)
             elif isinstance(duty, Describe):
-                duty.result = {each.name: each.subscription_user_data(duty.topics) for each in duty.assignors}
+                duty.result = {
+                    each.name: as_user_data(each.subscription_user_data(duty.topics), each.name) for each in duty.assignors
+                }
             else:
                 duty.result = duty.assignor.assign(duty.cluster, duty.subscriptions)
         except Exception as error:

@@ -12,7 +12,9 @@ from typing import Any
 from fastfetch.errors import UsageError
 from fastfetch.types import OffsetAndMetadata, TopicPartition
 
-__all__ = ["Partitions", "as_integer", "as_offset", "as_partition", "as_partitions", "flattened"]
+__all__ = ["Partitions", "as_integer", "as_offset", "as_partition", "as_partitions", "as_text", "as_user_data", "flattened"]
+
+LONGEST_TEXT = 32_767  # bytes: an int16 length on the wire
 
 Partitions = TopicPartition | Iterable[TopicPartition]
 
@@ -25,11 +27,30 @@ def as_integer(value: object, below: int) -> int | None:
     return number if 0 <= number < below else None
 
 
+def as_text(value: object, what: str) -> str:
+    """A string that can be sent."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what} must be a string; got {value!r}")
+    try:
+        size = len(value.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        raise UsageError(f"{what}: UTF-8 has nothing for {value!r}") from None
+    if size > LONGEST_TEXT:
+        raise UsageError(f"{what} must be at most {LONGEST_TEXT} bytes long; it has {size}")
+    return value
+
+
+def as_user_data(value: object, assignor: str) -> bytes | None:
+    if value is None or isinstance(value, bytes | bytearray | memoryview):
+        return value  # type: ignore[return-value]
+    raise UsageError(f"subscription_user_data of assignor {assignor!r} must return bytes or None; it returned {value!r}")
+
+
 def as_partition(tp: object, what: str) -> TopicPartition:
     if isinstance(tp, tuple) and len(tp) == 2 and isinstance(tp[0], str) and tp[0]:
         partition = as_integer(tp[1], 2**31)
         if partition is not None:
-            return TopicPartition(tp[0], partition)
+            return TopicPartition(as_text(tp[0], f"{what}: a topic's name"), partition)
     raise UsageError(f"{what}: {tp!r} is no partition; write TopicPartition('orders', 0)")
 
 
@@ -52,4 +73,6 @@ def as_offset(tp: TopicPartition, given: object, what: str) -> OffsetAndMetadata
     offset = as_integer(at.offset, 2**63)
     if offset is None:
         raise UsageError(f"{what}: the offset of {tp} must be a whole number from 0, or an OffsetAndMetadata; got {given!r}")
+    if at.metadata is not None:
+        as_text(at.metadata, f"{what}: the metadata of {tp}")
     return OffsetAndMetadata(offset, at.metadata, at.leader_epoch)

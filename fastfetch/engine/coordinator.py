@@ -47,6 +47,7 @@ log = logging.getLogger("fastfetch.engine")
 
 PROTOCOL_TYPE = "consumer"
 JOIN_GRACE_MS = 5_000  # beyond the rebalance timeout, for which JoinGroup may wait
+KNOW_FIRST_MS = 5_000  # how long taking over waits for metadata that know the partitions
 
 
 class State(Enum):
@@ -83,6 +84,7 @@ class Coordinator(Membership):
         # --- the assignment to take over
         self._assignment: Assignment | None = None
         self._has_revoked = False
+        self._synced_ms = 0  # when it came
         # --- signs of life
         self._heard_ms = 0  # when the last heartbeat that was acknowledged had been sent
         self._pumped_ms: int | None = None
@@ -200,14 +202,14 @@ class Coordinator(Membership):
     # --- duties ---------------------------------------------------------------------------------------------------------
 
     def _next_duty(self, now_ms: int) -> Duty | None:
+        if self._subscription.mode is Mode.PATTERN and not self._subscription.is_matched:
+            return None  # which topics those are is not known yet
         if self._assignment is not None:
-            return self._next_of_takeover(self._assignment)
+            return self._next_of_takeover(self._assignment, now_ms)
         if self._subscriptions is not None:
             return self._next_of_sharing(self._subscriptions)
         if self._why_join is None or self.state not in (State.UNJOINED, State.STABLE):
             return None
-        if self._subscription.mode is Mode.PATTERN and not self._subscription.is_matched:
-            return None  # which topics those are is not known yet
         return self._next_of_joining()
 
     def _next_of_joining(self) -> Duty | None:
@@ -226,7 +228,7 @@ class Coordinator(Membership):
             return None  # some are being looked up
         return ShareOut(self._assignors[self._protocol], GroupCluster(counts), subscriptions)
 
-    def _next_of_takeover(self, assignment: Assignment) -> Duty:
+    def _next_of_takeover(self, assignment: Assignment, now_ms: int) -> Duty | None:
         # Of topics that were unsubscribed meanwhile nothing is taken; this member joins again because of them.
         given = dict.fromkeys(tp for tp in assignment.partitions if tp.topic in self._subscription.topics)
         owned = self._owned()
@@ -234,6 +236,9 @@ class Coordinator(Membership):
         if going and not self._has_revoked:
             return GiveUp(tuple(going), is_lost=False)
         added = tuple(tp for tp in given if tp not in owned)
+        if now_ms < self._synced_ms + KNOW_FIRST_MS and not all(self._cluster.knows(tp) for tp in added):
+            self._metadata.request_update()  # the leader's are newer
+            return None
         self._subscription.take_over(added)
         return TakeOver(added, self._assignors[self._protocol], assignment, self.generation)
 
@@ -401,7 +406,7 @@ class Coordinator(Membership):
         self._enter(State.STABLE)
         self._failures, self._end, self._owned_since = 0, "", self.generation
         self._heard_ms = max(self._heard_ms, sent_ms)
-        self._assignment, self._has_revoked = assignment, False
+        self._assignment, self._has_revoked, self._synced_ms = assignment, False, now_ms
         self.has_news = True
 
     def _failure(self, channel: Channel) -> Any:
@@ -410,7 +415,8 @@ class Coordinator(Membership):
         def failed(error: FastFetchError, now_ms: int) -> None:
             if ticket == self._ticket:
                 self._in_flight = False
-                self._heard_ms = now_ms  # a coordinator that takes over gives every member its whole session again
+                if not self._failures:  # a coordinator that takes over gives every member its whole session again
+                    self._heard_ms = now_ms
                 self._wait(now_ms)
             self._finder.forget(str(error), now_ms, channel)
 

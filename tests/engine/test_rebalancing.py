@@ -177,6 +177,30 @@ def test_cooperative_leaving_in_mid_rebalance(when: str) -> None:
     assert (m.owned, m.count("LeaveGroup"), m.member.is_leaving) == ("", 1, False)
 
 
+def test_cooperative_a_member_whose_joins_come_to_no_answer_does_not_own_for_ever() -> None:
+    """Somebody accepts its connections and closes them again. It has one more session from the first time on, in which another
+    coordinator could have taken over."""
+    m = cooperative("t-0")
+    m.beaten(27)
+    m.duties()
+    m.expect("JoinGroup")
+    m.auto.add("Heartbeat")
+    m.advance(15_000)  # others take long, and as long as it is waited for the coordinator counts it as there
+    first = m.now
+    while m.now < first + 9_000:
+        for join in [asked for asked in m.asked if asked.api.name == "JoinGroup"]:
+            m.lose(join.conn)
+        m.advance(300)
+        m.poll()
+    assert m.tells() == []
+    while m.now < first + 13_000:
+        for join in [asked for asked in m.asked if asked.api.name == "JoinGroup"]:
+            m.lose(join.conn)
+        m.advance(300)
+        m.poll()
+    assert m.tells() == [("lost", "t-0")]
+
+
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_rebalances_of_who_has_nothing(strategy: str) -> None:
     m = Member(partition_assignment_strategy=strategy)
@@ -587,3 +611,23 @@ def test_topics_that_come_to_match_and_cease_to_exist_lead_to_rebalances() -> No
     m.poll(15_000)
     join = m.expect("JoinGroup")
     assert sent(join).topics == ("a2",)
+
+
+def test_cooperative_another_pattern_in_mid_join_takes_nothing_away_before_it_is_known_what_matches() -> None:
+    m = patterned("a.", "a1 a2 b1", **COOPERATIVE)
+    m.stable("a1-0 a2-0", protocol="cooperative-sticky")
+    m.beaten(27)
+    m.duties()
+    m.auto.discard("Metadata")
+    m.engine.subscribe((), "a1|b.", m.now)
+    m.joined(m.expect("JoinGroup"), generation=2, protocol="cooperative-sticky")
+    m.synced(m.expect("SyncGroup"), "a1-0 a2-0")
+    m.duties()
+    assert m.tells() == []
+    m.auto.add("Metadata")
+    m.advance(200)
+    for asked in [asked for asked in m.asked if asked.api.name == "Metadata"]:
+        m.answer(asked, m._metadata(asked))
+    m.duties()
+    assert m.tells() == [("revoked", "a2-0"), ("assigned", "")]
+    assert sent(m.expect("JoinGroup"), "cooperative-sticky").topics == ("a1", "b1")
