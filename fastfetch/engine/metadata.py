@@ -93,6 +93,11 @@ class Cluster:
         found = None if topic is None else topic.partitions.get(tp.partition)
         return found if found is not None and found.leader >= 0 else None
 
+    def knows(self, tp: TopicPartition) -> bool:
+        """Is there such a partition, by what is known?"""
+        topic = self.topics.get(tp.topic)
+        return topic is not None and tp.partition in topic.partitions
+
     def name_of(self, topic_id: bytes) -> str | None:
         """Of the topics that are known."""
         return self._names.get(topic_id)

@@ -9,7 +9,7 @@ import pytest
 
 from fastfetch.assignors import Assignment, Assignor, GroupCluster, Subscription
 from fastfetch.engine.coordinator import State
-from fastfetch.errors import UsageError
+from fastfetch.errors import UnknownTopicError, UsageError
 from fastfetch.types import OffsetAndMetadata, TopicPartition
 from tests.engine.member import Member, sent, tps, wants
 from tests.engine.script import Asked, batch
@@ -511,6 +511,30 @@ def test_an_assignor_that_raises_leads_to_another_round() -> None:
     assert m.shared(m.expect("SyncGroup")) == {"m-1": "t-0 t-1 t-2 t-3"}
 
 
+def test_partitions_that_only_the_leader_knows_of_are_taken_over_once_metadata_have_them() -> None:
+    m = Member(2)
+    m.join()
+    m.leaders["t", 2] = (1, 5)
+    m.synced(m.expect("SyncGroup"), "t-0 t-2")
+    m.poll()
+    assert m.tells() == [], "t-2 would be said not to exist"
+    m.poll(200)
+    assert m.tells() == [("assigned", "t-0 t-2")]
+
+
+def test_partitions_that_nobody_comes_to_know_of_hold_up_the_others_for_a_while_only() -> None:
+    m = Member(2)
+    m.join()
+    m.synced(m.expect("SyncGroup"), "t-0 t-2")
+    m.auto.add("Heartbeat")
+    m.poll(4_900)
+    assert m.tells() == []
+    with pytest.raises(UnknownTopicError, match="partition 2 of topic 't' does not exist"):
+        m.poll(200)
+        m.engine.raise_fault()
+    assert m.tells() == [("assigned", "t-0 t-2")]
+
+
 # --- subscriptions ----------------------------------------------------------------------------------------------------
 
 
@@ -527,6 +551,8 @@ def test_another_subscription_of_a_member_is_told_to_the_group() -> None:
     m.joined(join, generation=2)
     m.synced(m.expect("SyncGroup"), "u-0")
     m.poll()
+    assert m.tells() == [], "not before metadata know the topic"
+    m.poll(200)
     assert m.tells() == [("assigned", "u-0")]
     m.auto.add("Heartbeat")
     m.poll(10_000)
@@ -534,7 +560,10 @@ def test_another_subscription_of_a_member_is_told_to_the_group() -> None:
 
 
 def test_cooperative_only_what_is_not_wanted_any_more_is_revoked_before_the_join() -> None:
-    m = cooperative("t-0 u-0", topics="t u")
+    m = Member(topics="", **COOPERATIVE)
+    m.leaders["u", 0] = (1, 5)
+    m.subscribe("t u")
+    m.stable("t-0 u-0", protocol="cooperative-sticky")
     m.subscribe("t")
     m.poll()
     assert m.tells() == [("revoked", "u-0")]
