@@ -17,7 +17,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo      fetch a few million records from an embedded broker, with progress and rates"
+	@echo "make demo      fetch a few million records from an embedded broker, with rates; kill one of two members of a group"
 	@echo "make test      build and run every test (PYTEST='-k name -x' is passed on)"
 	@echo "make bench     the figures, against a C floor and other clients (BENCH='--only decode' is passed on)"
 	@echo "make sanitize  decode tests and mutated inputs under AddressSanitizer and UBSan"

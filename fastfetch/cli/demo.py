@@ -1,5 +1,6 @@
-"""`kfetch demo`: the whole way in one process. A broker of ours on a loopback port serves orders in every codec over real TCP; a
-consumer fetches, checks and decodes them, commits the next offsets, and reads the commits back. Nothing is written to disk.
+"""`kfetch demo`: the whole way on one machine. A broker of ours on a loopback port serves orders in every codec over real TCP; a
+consumer fetches, checks and decodes them, commits the next offsets, and reads the commits back. Then two members of a group share
+a topic, and one of them is killed (see `demo_group`). Nothing is written to disk.
 
 It is a check too: what arrived is compared with what was made, and the exit code is 1 if anything differs.
 """
@@ -21,6 +22,7 @@ from rich.table import Table
 
 import fastfetch
 from fastfetch.cli import EXIT_FAILED
+from fastfetch.cli.demo_group import share_and_kill
 from fastfetch.consumer import Consumer
 from fastfetch.errors import TimeoutError as TimedOut
 from fastfetch.testing import Broker, DemoPartition, demo_corpus
@@ -32,6 +34,7 @@ __all__ = ["command"]
 _TOPIC = "orders"
 _POLL_MS = 100
 _STALLED_S = 30.0
+_SHARED = 10  # one record in so many is there for the two members, who get them in three seconds
 
 
 @dataclass
@@ -56,40 +59,53 @@ class _Read:
         return self.in_order and self.records == self.made.records and self.committed == self.end == self.made.records
 
 
-@click.command("demo", short_help="Fetch, decode and commit a few million records from a broker in this process.")
+@click.command(
+    "demo", short_help="Fetch, decode and commit a few million records from a broker in this process; kill a member of a group."
+)
 @click.option("--records", type=click.IntRange(min=1), default=4_000_000, show_default=True, help="About that many.")
 @click.option("--partitions", type=click.IntRange(1, 100), default=len(DEMO_CODECS), show_default=True, help="Codecs take turns.")
-@click.option("-q", "--quiet", is_flag=True, help="Only the table.")
-def command(records: int, partitions: int, quiet: bool) -> int:
+@click.option("--group/--no-group", default=True, show_default=True, help="Also two members that share a topic; one is killed.")
+@click.option("-q", "--quiet", is_flag=True, help="Only the tables.")
+def command(records: int, partitions: int, group: bool, quiet: bool) -> int:
     """Watch records being fetched over TCP, checked, inflated, decoded into columns and committed.
 
-    A broker in this process serves them on a free loopback port. The exit code is 1 if what arrives differs from what was made.
+    A broker in this process serves them on a free loopback port. Then two members of a group, processes of their own, share a
+    topic; one is killed with SIGKILL, and the other takes its partitions over. The exit code is 1 if what arrives differs from
+    what was made, or if a record is lost.
     """
     progress_console = Console(stderr=True, quiet=quiet)
     codecs = tuple(itertools.islice(itertools.cycle(DEMO_CODECS), partitions))
     with Broker() as broker:
-        began = time.perf_counter()
-        made = demo_corpus(broker, _TOPIC, records=records, codecs=codecs, distinct=_distinct(records, partitions))
-        total = sum(m.records for m in made)
-        took = time.perf_counter() - began
-        progress_console.print(f"{total:,} records made in {took:.1f} s, served on {broker.bootstrap_servers}", highlight=False)
-        began = time.perf_counter()
-        settings = {"group.id": "kfetch-demo", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-        with Consumer({"bootstrap.servers": broker.bootstrap_servers, **settings}) as consumer:
-            reads = {TopicPartition(_TOPIC, m.partition): _Read(m) for m in made}
-            with _bars(progress_console, reads) as show:
-                _read_all(consumer, reads, show)
-            seconds = time.perf_counter() - began
-            consumer.commit()
-            checked = consumer.metrics()["crc_checked_bytes"]
-        # Another consumer reads the commits back: what the first one remembers would prove nothing.
-        with Consumer({"bootstrap.servers": broker.bootstrap_servers, **settings}) as second:
-            for tp, committed in second.committed(list(reads)).items():
-                reads[tp].committed = None if committed is None else committed.offset
+        is_right = _read_codecs(broker, records, codecs, progress_console)
+        if group:
+            is_right &= share_and_kill(broker, records // _SHARED, progress_console)
+    return 0 if is_right else EXIT_FAILED
+
+
+def _read_codecs(broker: Broker, records: int, codecs: tuple[str, ...], progress_console: Console) -> bool:
+    """Read a topic with a partition a codec, and show the table. Returns whether all is as it was made."""
+    began = time.perf_counter()
+    made = demo_corpus(broker, _TOPIC, records=records, codecs=codecs, distinct=_distinct(records, len(codecs)))
+    total = sum(m.records for m in made)
+    took = time.perf_counter() - began
+    progress_console.print(f"{total:,} records made in {took:.1f} s, served on {broker.bootstrap_servers}", highlight=False)
+    began = time.perf_counter()
+    settings = {"group.id": "kfetch-demo", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    with Consumer({"bootstrap.servers": broker.bootstrap_servers, **settings}) as consumer:
+        reads = {TopicPartition(_TOPIC, m.partition): _Read(m) for m in made}
+        with _bars(progress_console, reads) as show:
+            _read_all(consumer, reads, show)
+        seconds = time.perf_counter() - began
+        consumer.commit()
+        checked = consumer.metrics()["crc_checked_bytes"]
+    # Another consumer reads the commits back: what the first one remembers would prove nothing.
+    with Consumer({"bootstrap.servers": broker.bootstrap_servers, **settings}) as second:
+        for tp, committed in second.committed(list(reads)).items():
+            reads[tp].committed = None if committed is None else committed.offset
     wire = sum(m.size for m in made)
     right = all(read.is_right for read in reads.values()) and checked == wire
     _report(reads, seconds, wire, checked, right)
-    return 0 if right else EXIT_FAILED
+    return right
 
 
 def _distinct(records: int, partitions: int) -> int:
