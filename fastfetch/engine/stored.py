@@ -136,6 +136,9 @@ class StoredOffsets:
                 group = next((g for g in body["groups"] if g["group_id"] == self._group), None)
             if (code := 14 if group is None else group["error_code"]) != 0:
                 self._was_refused(code, me, channel, now_ms)
+            elif (twice := _answered_twice(group)) is not None:
+                self._read_again(now_ms)
+                self._fail_all(ProtocolError(f"the coordinator answered twice for {twice}; which is right can't be known"))
             elif everything:
                 self._all_was_read(group, everything, channel, now_ms)
             else:
@@ -269,6 +272,17 @@ class StoredOffsets:
         for state in self._subscription.unsettled:
             if state.phase is Phase.AWAITING_COMMITTED:
                 state.fail(error, sticky=False)
+
+
+def _answered_twice(group: Any) -> TopicPartition | None:
+    seen: set[TopicPartition] = set()
+    for topic in group["topics"]:
+        for part in topic["partitions"]:
+            tp = TopicPartition(topic["name"], part["partition_index"])
+            if tp in seen:
+                return tp
+            seen.add(tp)
+    return None
 
 
 def _stored(part: Any) -> OffsetAndMetadata | None:

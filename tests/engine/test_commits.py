@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from fastfetch.engine.commits import Commit
-from fastfetch.errors import BrokerError, CommitFailedError, FastFetchError, GroupAuthorizationError, TopicAuthorizationError
+from fastfetch.errors import (
+    BrokerError,
+    CommitFailedError,
+    FastFetchError,
+    GroupAuthorizationError,
+    ProtocolError,
+    TopicAuthorizationError,
+)
 from fastfetch.types import OffsetAndMetadata, TopicPartition
 from tests.engine.script import Asked, Script, batch
 
@@ -310,6 +317,27 @@ def test_all_of_it_needs_a_coordinator_that_knows_the_question() -> None:
     s.run()
     with pytest.raises(FastFetchError, match="OffsetFetch"):
         reading.result()
+
+
+@pytest.mark.parametrize("names", [True, False])
+def test_two_answers_for_one_partition_are_none(names: bool) -> None:
+    s = Script(2, group_id="g")
+    reading = s.engine.read_committed_offsets([P0] if names else None)
+    if names:
+        s.assign()
+    s.run()
+    part = {"partition_index": 0, "committed_leader_epoch": -1, "metadata": "", "error_code": 0}
+    twice = {"name": "t", "partitions": [part | {"committed_offset": 4}, part | {"committed_offset": 9}]}
+    s.answer(s.expect("OffsetFetch"), {"groups": [{"group_id": "g", "topics": [twice], "error_code": 0}]})
+    with pytest.raises(ProtocolError, match="twice for t-0"):
+        reading.result()
+    if names:
+        assert s.position() is None
+        with pytest.raises(ProtocolError, match="twice for t-0"):
+            s.engine.raise_fault()
+        s.advance(1_000)
+        s.stored(s.expect("OffsetFetch"), {0: 4})
+        assert s.position() == 4
 
 
 def test_named_partitions_and_all_of_them_in_turn() -> None:
