@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -240,6 +240,15 @@ class KafkaCluster:
 
     def resume(self, node_id: int) -> None:
         self._signal(node_id, signal.SIGCONT, paused=False)
+
+    @contextlib.contextmanager
+    def silent(self, node_id: int) -> Iterator[None]:
+        """Paused for the length of a block."""
+        self.pause(node_id)
+        try:
+            yield
+        finally:
+            self.resume(node_id)
 
     def heal(self) -> None:
         """Resume what is paused and start what has ended."""
