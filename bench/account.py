@@ -10,7 +10,8 @@ clock, so the logs can be put together.
     ["committed", [[partition, offset], ...]]    a commit was acknowledged
     ["closed", []]    the member has left in good order
     ["killed", []]    SIGKILL
-    ["stored", [[partition, offset], ...]]    the coordinator said so
+    ["asked", []]    the coordinator, for what is committed
+    ["stored", [[partition, offset], ...]]    it said so; members may have committed more since it was asked
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class _Partition:
     next: int | None = None  # what the owner has to be handed next; None: nothing yet
     high: int = 0
     committed: int = 0
+    acknowledged: int = 0  # `committed` when the coordinator was asked
     ended: str = ""  # how the last owner lost it
     killed_at: int | None = None
     left: int | None = None  # `high` when its owner was killed, until the coordinator says what is committed
@@ -120,11 +122,14 @@ def reckon(events: Iterable[Event], ends: Mapping[int, int]) -> Account:
             case "committed":
                 for number, offset in details:
                     partitions[number].committed = max(partitions[number].committed, offset)
+            case "asked":
+                for partition in partitions.values():
+                    partition.acknowledged = partition.committed
             case "stored":
                 for number, offset in details:
                     partition = partitions[number]
                     account.ahead += max(0, offset - partition.high)
-                    account.behind += max(0, partition.committed - offset)  # it has gone back, or was acknowledged for nothing
+                    account.behind += max(0, partition.acknowledged - offset)  # it has gone back, or was never stored
                     partition.committed = max(partition.committed, offset)
                 for partition in partitions.values():
                     if partition.left is not None:

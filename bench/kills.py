@@ -254,7 +254,8 @@ class Group:
         self.events.append(Event(time.monotonic_ns(), number, "killed", []))
 
     def note_stored(self) -> None:
-        """Ask the coordinator what is committed; the answer is no older than its line in the log."""
+        """Ask the coordinator what is committed."""
+        self.events.append(Event(time.monotonic_ns(), -1, "asked", []))
         stored = [[partition, offset] for partition, offset in self.source.stored(self.topic).items()]
         self.events.append(Event(time.monotonic_ns(), -1, "stored", stored))
 

@@ -61,7 +61,8 @@ REST = ((1, "got", [[0, 10, 19]]),)
         ((*START, (2, "got", [[0, 10, 19]])), {"stale": 10}),
         # Before the killed one could have committed it; and what was acknowledged is not there.
         ((*START, (-1, "stored", [[0, 12]]), *REST), {"ahead": 2}),
-        ((*START, (1, "committed", [[0, 10]]), (-1, "stored", [[0, 4]]), *REST), {"behind": 6}),
+        ((*START, (1, "committed", [[0, 10]]), (-1, "asked", []), (-1, "stored", [[0, 4]]), *REST), {"behind": 6}),
+        ((*START, (-1, "asked", []), (1, "committed", [[0, 10]]), (-1, "stored", [[0, 4]]), *REST), {}),
         # More is repeated than was not committed.
         ((*START, (1, "killed", []), (-1, "stored", [[0, 6]]), (2, "assigned", [0]), (2, "got", [[0, 6, 19]])), {}),
         ((*START, (1, "killed", []), (-1, "stored", [[0, 6]]), (2, "assigned", [0]), (2, "got", [[0, 4, 19]])), {"behind": 2}),
