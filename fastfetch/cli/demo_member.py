@@ -25,6 +25,7 @@ import numpy as np
 
 from fastfetch.consumer import Consumer
 from fastfetch.errors import CommitFailedError, RebalanceInProgressError
+from fastfetch.errors import TimeoutError as TimedOut
 from fastfetch.types import RebalanceListener, TopicPartition
 
 _POLL_MS = 50
@@ -69,7 +70,7 @@ class Member(RebalanceListener):
             return
         try:
             self._consumer.commit(read)
-        except (CommitFailedError, RebalanceInProgressError):
+        except (CommitFailedError, RebalanceInProgressError, TimedOut):
             return  # whoever has the partitions next reads again what this would have covered
         tell("committed", {tp.partition: offset for tp, offset in read.items()})
 
