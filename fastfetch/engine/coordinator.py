@@ -397,7 +397,9 @@ class Coordinator(Membership):
                 raise ProtocolError(f"shared out by {body['protocol_name']!r} after a vote for {self._protocol!r}")
             assignment = decode_assignment(body["assignment"])
             strange = [tp for tp in assignment.partitions if tp.topic not in self._joined_topics]
-            if strange:
+            # A static member that is back gets what its predecessor had, which may have wanted other topics.
+            is_legacy = self._config.group_instance_id is not None and self._owned_since < 0
+            if strange and not is_legacy:
                 raise ProtocolError(f"the leader assigned {names(strange)}, which this member did not subscribe to")
         except ProtocolError as error:
             self.fault = ProtocolError(f"group {self._group!r}: {error}; joining again")
@@ -407,6 +409,8 @@ class Coordinator(Membership):
         self._failures, self._end, self._owned_since = 0, "", self.generation
         self._heard_ms = max(self._heard_ms, sent_ms)
         self._assignment, self._has_revoked, self._synced_ms = assignment, False, now_ms
+        if strange:
+            self._joined_topics = frozenset()  # the group has not heard of this one's: it joins again
         self.has_news = True
 
     def _failure(self, channel: Channel) -> Any:

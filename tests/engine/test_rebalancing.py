@@ -9,7 +9,7 @@ import pytest
 
 from fastfetch.assignors import Assignment, Assignor, GroupCluster, Subscription
 from fastfetch.engine.coordinator import State
-from fastfetch.errors import UnknownTopicError, UsageError
+from fastfetch.errors import ProtocolError, UnknownTopicError, UsageError
 from fastfetch.types import OffsetAndMetadata, TopicPartition
 from tests.engine.member import Member, sent, tps, wants
 from tests.engine.script import Asked, batch
@@ -529,10 +529,10 @@ def test_partitions_that_nobody_comes_to_know_of_hold_up_the_others_for_a_while_
     m.auto.add("Heartbeat")
     m.poll(4_900)
     assert m.tells() == []
-    with pytest.raises(UnknownTopicError, match="partition 2 of topic 't' does not exist"):
-        m.poll(200)
-        m.engine.raise_fault()
+    m.poll(200)
     assert m.tells() == [("assigned", "t-0 t-2")]
+    with pytest.raises(UnknownTopicError, match="partition 2 of topic 't' does not exist"):
+        m.engine.raise_fault()
 
 
 # --- subscriptions ----------------------------------------------------------------------------------------------------
@@ -557,6 +557,23 @@ def test_another_subscription_of_a_member_is_told_to_the_group() -> None:
     m.auto.add("Heartbeat")
     m.poll(10_000)
     assert m.count("JoinGroup") == 2
+
+
+def test_a_static_member_that_is_back_with_other_topics_takes_what_it_wants_and_has_the_group_hear_of_it() -> None:
+    m = Member(2, group_instance_id="i")
+    first = m.join(generation=5)
+    assert first.body["member_id"] == ""
+    m.synced(m.expect("SyncGroup"), "t-1 u-0")  # its predecessor's
+    m.poll()
+    assert m.tells() == [("assigned", "t-1"), ("revoked", "t-1")]
+    again = m.expect("JoinGroup")
+    assert again.body["member_id"] == "m-1"
+    assert again.body["protocols"] != first.body["protocols"], "or the coordinator would answer with what there is"
+    m.joined(again, generation=6)
+    m.synced(m.expect("SyncGroup"), "t-0 u-0")
+    with pytest.raises(ProtocolError, match="the leader assigned u-0, which this member did not subscribe to"):
+        m.poll()
+    m.none("JoinGroup")  # there is a back-off
 
 
 def test_cooperative_only_what_is_not_wanted_any_more_is_revoked_before_the_join() -> None:
