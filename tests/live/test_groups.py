@@ -66,20 +66,21 @@ def test_a_member_is_killed(kafka: Kafka, tmp_path: Path, strategy: str) -> None
 def test_automatic_commits(kafka: Kafka, tmp_path: Path) -> None:
     """They cover what is revoked and what is left behind by close(); after a kill, nothing that was not handed out."""
     topic = kafka.topic("automatic", PARTITIONS)
-    settings = {"auto_commit": True, "commit_every": 0, "session_ms": SESSION_MS, "config": {"auto_commit_interval_ms": 50}}
+    settings = {"auto_commit": True, "commit_every": 0, "session_ms": SESSION_MS}
+    rarely, often = {"auto_commit_interval_ms": 600_000}, {"auto_commit_interval_ms": 50}
     with Group(kafka, tmp_path, {topic: PARTITIONS}, **settings) as group:
         with Load(kafka, topic, PARTITIONS) as load:
-            first, second = group.start(), group.start()
+            first, second = group.start(config=rarely), group.start(config=rarely)
             group.wait_shared(first, second)
             group.wait_for_more()
             first.close()
             group.wait_shared(second)
-            third = group.start()
+            third = group.start(config=often)
             group.wait_shared(second, third)
             group.wait_for_more()
             assert group.check() == 0
-            second.kill()
-            group.wait_shared(third)
+            third.kill()
+            group.wait_shared(second)
             group.wait_for_more()
         group.wait_for_all(load)
 
