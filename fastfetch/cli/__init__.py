@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 import fastfetch
+from fastfetch.cli.tables import printable
 from fastfetch.errors import ConfigError, CorruptBatchError, FastFetchError
 
 __all__ = ["EXIT_CORRUPT", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_USAGE", "main"]
@@ -85,7 +86,7 @@ class _Program(click.Group):
 
 def complain(sentence: str) -> None:
     """One line on stderr, whatever the message has in it."""
-    click.echo("kfetch: " + " ".join(sentence.split()), err=True)
+    click.echo("kfetch: " + printable(" ".join(sentence.split())), err=True)
 
 
 @click.group(cls=_Program, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

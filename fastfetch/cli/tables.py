@@ -2,6 +2,8 @@
 
 Into a pipe goes a line with the names, then a line a row, and every row has every column: `-` stands for what is not known or not
 there. Numbers are bare there, and grouped by thousands at a terminal.
+
+Names come from brokers, and those of groups and clients may have anything in them: what is no character to be seen is escaped.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["Cell", "Table"]
+__all__ = ["Cell", "Table", "printable"]
 
 Cell: TypeAlias = int | float | str | None
 
@@ -51,18 +53,26 @@ class Table:
         """As rich draws it."""
         from rich import box
         from rich import table as rich
+        from rich.text import Text
 
         table = rich.Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
         for name in self._names:
             table.add_column(name, justify="left" if name in self._texts else "right", no_wrap=name != self._names[-1])
         for row in self._rows:
-            table.add_row(*("" if cell == "" else _plain(cell, ",") for cell in row))
+            table.add_row(*(Text("" if cell == "" else _plain(cell, ",")) for cell in row))  # of a str [x] would be markup
         return table
+
+
+def printable(text: str) -> str:
+    """The same with control characters, and bytes that are no UTF-8, as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _plain(cell: Cell, group: str = "") -> str:
     if cell is None:
         return "-"
     if isinstance(cell, str):
-        return cell or "-"
+        return printable(cell) or "-"
     return f"{cell:{group}.1f}" if isinstance(cell, float) else f"{cell:{group}}"

@@ -159,7 +159,7 @@ class Cluster:
     def coordinator_of(self, group: str) -> Node:
         """The node that keeps a group: spread by name, unless a test moved it."""
         ids = list(self.nodes)
-        return self.nodes[self.coordinators.get(group, ids[zlib.crc32(group.encode()) % len(ids)])]
+        return self.nodes[self.coordinators.get(group, ids[zlib.crc32(group.encode("utf-8", "surrogateescape")) % len(ids)])]
 
     # -------------------------------------------------------------------------------------------------------------- groups
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from fastfetch.cli import main
 from fastfetch.cli.groups import _ranges
+from fastfetch.cli.tables import Table
 from fastfetch.protocol import Request
 from fastfetch.testing import Broker, close, drop, error, replace, top_error
 from fastfetch.types import TopicPartition
@@ -162,6 +165,26 @@ def test_a_broker_of_old() -> None:
         done = kfetch("-b", broker.bootstrap_servers, "--type", "classic")
         assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (1, "", 1)
         assert "no common version of ListGroups" in done.stderr
+
+
+def test_names_may_have_anything_in_them(broker: Broker) -> None:
+    """Colours, line ends, the markup of the library that draws tables, bytes that are no UTF-8."""
+    wild = "[/red]\x1b[31m\na\udcff"
+    broker.set_committed(wild, "orders", 0, 1)
+    member = {"member_id": "m", "client_id": wild, "client_host": "/h", "member_metadata": b"", "member_assignment": b""}
+    group = {"group_id": wild, "group_state": "Stable", "protocol_type": "consumer", "protocol_data": wild}
+    broker.on("DescribeGroups", replace({"groups": [group | {"members": [member]}]}), times=None, when=names(wild))
+    seen = "[/red]\\x1b[31m\\na\\udcff"
+    assert tables("-b", broker.bootstrap_servers)[0][1][0] == seen
+    table = Table(["group"], texts=["group"])
+    table.add(wild)
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table.drawn())
+    assert seen in console.file.getvalue()  # type: ignore[attr-defined]
+    arguments = ["offsets", "-b", broker.bootstrap_servers, "-X", f"group.id={wild}", "--reset", "--to-latest"]
+    done = CliRunner().invoke(main, arguments)
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    assert "in it: [/red]\\x1b[31m a\\udcff at h (m)" in done.stderr
 
 
 # ------------------------------------------------------------------------------------------------------------------ describe
