@@ -111,9 +111,11 @@ class Commit:
         self.retry_at_ms = 0
 
     def add(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """A snapshot: what polls hand out later is not part of it."""
+        """A snapshot: what polls hand out later is not part of it. What was refused is asked anew."""
         self.offsets |= offsets
         self.left |= offsets
+        for tp in offsets:
+            self.failed.pop(tp, None)
 
 
 class Commits:

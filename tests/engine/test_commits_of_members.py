@@ -368,6 +368,29 @@ def test_a_waiting_automatic_commit_takes_newer_positions_and_more_time() -> Non
     assert commit.pending.result() == {P0: OffsetAndMetadata(6), P1: OffsetAndMetadata(7)}
 
 
+def test_what_was_refused_of_an_automatic_commit_is_asked_anew_with_the_newer_position() -> None:
+    s, _ = joined(2)
+    commit = automatic(s, {P0: 5, P1: 6})
+    s.committed(s.expect("OffsetCommit"), {0: 29, 1: 14})
+    assert automatic(s, {P0: 7}) is commit
+    s.advance(1_000)
+    asked = s.expect("OffsetCommit")
+    assert sent(asked) == {P0: 7, P1: 6}
+    s.committed(asked, {0: 0, 1: 0})
+    assert commit.pending.result() == {P0: OffsetAndMetadata(7), P1: OffsetAndMetadata(6)}
+
+
+def test_a_partition_that_goes_after_it_was_refused_and_asked_anew() -> None:
+    s, _ = joined(2)
+    commit = automatic(s, {P0: 5, P1: 6})
+    s.committed(s.expect("OffsetCommit"), {0: 29, 1: 14})
+    automatic(s, {P0: 7})
+    give_up(s, P0)
+    s.advance(1_000)
+    s.committed(s.expect("OffsetCommit"), {1: 0})
+    assert commit.pending.result() == {P1: OffsetAndMetadata(6)}
+
+
 def test_of_a_waiting_automatic_commit_goes_only_what_is_still_ours() -> None:
     s, member = joined(2)
     member.me = None
