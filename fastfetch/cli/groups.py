@@ -130,13 +130,16 @@ def _partitions(inspector: Inspector, group: GroupDescription) -> Partitions:
 
 
 def _print(group: GroupDescription, partitions: Partitions) -> None:
-    names = ["group", "type", "state", "coordinator", "address", "assignor", "members"]
-    cells: list[Cell] = [group.group_id, _type(group.type, group.protocol), group.state, group.coordinator, group.address]
-    cells += [group.assignor, len(group.members)]
+    names = ["group", "type", "state", "coordinator", "assignor", "members"]
+    cells: list[Cell] = [group.group_id, _type(group.type, group.protocol), group.state]
+    cells += [f"{group.coordinator} at {group.address}", group.assignor, len(group.members)]
     if group.epoch is not None:
-        names += ["epoch", "target epoch"]
-        cells += [group.epoch, group.assignment_epoch]
-    table = Table(names, texts=["group", "type", "state", "address", "assignor"])
+        names.append("epoch")
+        cells.append(group.epoch)
+    if group.assignment_epoch != group.epoch:  # the next assignment is being made
+        names.append("target epoch")
+        cells.append(group.assignment_epoch)
+    table = Table(names, texts=["group", "type", "state", "coordinator", "assignor"])
     table.add(*cells)
     table.print()
     if group.members:

@@ -57,7 +57,9 @@ class Table:
 
         table = rich.Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
         for name in self._names:
-            table.add_column(name, justify="left" if name in self._texts else "right", no_wrap=name != self._names[-1])
+            # Where there is too little room, words go on in the next line, and no digit is lost.
+            is_text = name in self._texts
+            table.add_column(name, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
         for row in self._rows:
             table.add_row(*(Text("" if cell == "" else _plain(cell, ",")) for cell in row))  # of a str [x] would be markup
         return table

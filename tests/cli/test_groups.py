@@ -195,10 +195,10 @@ def test_a_classic_group(broker: Broker) -> None:
     with joined(broker, "g", 2):
         group, members, partitions = tables("-b", broker.bootstrap_servers, "g")
         ids = [member.id for member in sorted(broker.group("g").members.values(), key=lambda member: member.client_id)]
-    address = "{}:{}".format(*broker.address(broker.coordinator("g")))
+    coordinator = "{} at {}:{}".format(broker.coordinator("g"), *broker.address(broker.coordinator("g")))
     assert group == [
-        ["group", "type", "state", "coordinator", "address", "assignor", "members"],
-        ["g", "classic", "Stable", str(broker.coordinator("g")), address, "range", "2"],
+        ["group", "type", "state", "coordinator", "assignor", "members"],
+        ["g", "classic", "Stable", coordinator, "range", "2"],
     ]
     has = [["orders:0-1"], ["orders:2"]] if ids == sorted(ids) else [["orders:2"], ["orders:0-1"]]
     assert members == [
@@ -236,7 +236,10 @@ def test_a_group_of_the_consumer_protocol(broker: Broker) -> None:
         "lag": 0,
         "member": member,
     }
-    assert group[0][-2:] == ["epoch", "target epoch"]
+    assert group == [
+        ["group", "type", "state", "coordinator", "assignor", "members", "epoch"],
+        ["g", "consumer", "Stable", group[1][3], "uniform", "1", str(found["epoch"])],
+    ]
     assert members == [
         ["member", "client", "host", "instance", "epoch", "partitions"],
         [member, "app-0", "127.0.0.1", "i", str(found["epoch"]), "orders:0-2"],
@@ -245,13 +248,15 @@ def test_a_group_of_the_consumer_protocol(broker: Broker) -> None:
 
 def test_partitions_on_the_move_are_shown_with_where_they_go(broker: Broker) -> None:
     def move(request: Request, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        [member] = body["groups"][0]["members"]
-        member["target_assignment"] = {"topic_partitions": []}
+        [group] = body["groups"]
+        group["group_epoch"], group["assignment_epoch"] = 9, 8
+        group["members"][0]["target_assignment"] = {"topic_partitions": []}
         return body
 
     with joined(broker, "g", 1, "consumer"):
         broker.on("ConsumerGroupDescribe", replace(move), times=None)
-        _, members, _ = tables("-b", broker.bootstrap_servers, "g")
+        group, members, _ = tables("-b", broker.bootstrap_servers, "g")
+        assert (group[0][-2:], group[1][-2:]) == (["epoch", "target epoch"], ["9", "8"])
         assert (members[0][-1], members[1][-2:]) == ("target", ["orders:0-2", "-"])
 
 

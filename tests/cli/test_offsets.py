@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from fastfetch.cli import main
 from fastfetch.cli.ranges import parse_time
@@ -187,6 +189,17 @@ def test_a_table_has_every_column_in_every_row() -> None:
         "a      1234567   2.2  -",
         "long         -     -  some words",
     ]
+
+
+def test_a_narrow_terminal_takes_no_digit_away() -> None:
+    table = Table(["member", "committed", "end", "note"], texts=["member", "note"])
+    table.add("m" * 50, 1_234_567, 7_654_321, "no such partition any more")
+    console = Console(file=io.StringIO(), width=40)
+    console.print(table.drawn())
+    seen = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "1,234,567" in seen
+    assert "7,654,321" in seen
+    assert seen.count("m") - seen.split("\n")[1].count("m") == 50 + 1, "and none of the others; one is the note's"
 
 
 def test_a_partition_without_a_leader_is_named() -> None:
