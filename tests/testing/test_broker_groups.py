@@ -115,6 +115,9 @@ def test_two_members_share_and_one_leaves(broker: Broker, wire: Wire, other: Wir
     member = seen.members[second]
     assert (member.client_id, member.host, member.topics, member.epoch) == ("wire", "/127.0.0.1", frozenset({"t"}), 2)
     assert commit(other, second, 2) == 0
+    assert [beat(wire, first, 1), commit(wire, first, 3), wire.call("SyncGroup", 5, **syncing(first, 1))["error_code"]] == [
+        22
+    ] * 3
     assert other.call("LeaveGroup", 5, group_id="g", members=[{"member_id": second}])["members"][0]["error_code"] == 0
     assert [beat(wire, first, 2), beat(other, second, 2)] == [27, 25]
     assert [commit(wire, first, 2, 8), commit(other, second, 2, 9), commit(other, "", -1, 9)] == [0, 25, 25]
@@ -223,6 +226,26 @@ def test_static_members_come_back_without_a_rebalance(broker: Broker, wire: Wire
     seen = broker.group("g")
     assert (seen.state, seen.generation, seen.members[again["member_id"]].instance_id) == ("Stable", 1, "one")
     assert seen.assigned == [TopicPartition("t", 0)]
+
+
+def test_a_static_member_that_is_away_keeps_its_place(broker: Broker, wire: Wire, other: Wire) -> None:
+    static = {"group_instance_id": "one", "rebalance": 0.3}
+    first = wire.call("JoinGroup", 9, **joining(**static))["member_id"]
+    wire.call("SyncGroup", 5, **(syncing(first, 1, {first: tps(0)}) | {"group_instance_id": "one"}))
+    second = send_second(broker, other, rebalance=0.3)
+    joined = other.read("JoinGroup", 9)
+    assert (joined["leader"], {m["member_id"] for m in joined["members"]}) == (second, {first, second})
+
+
+def test_a_static_member_that_waits_is_fenced_by_its_successor(broker: Broker, wire: Wire, other: Wire) -> None:
+    first = first_member(wire)
+    static = {"group_instance_id": "one"}
+    wire.send("JoinGroup", 9, **joining(**static))
+    broker.wait_for_group("g", state="PreparingRebalance", members=2)
+    other.send("JoinGroup", 9, **joining(**static))
+    assert wire.read("JoinGroup", 9)["error_code"] == 82
+    assert len(wire.call("JoinGroup", 9, **joining(first))["members"]) == 2
+    assert other.read("JoinGroup", 9)["error_code"] == 0
 
 
 def test_a_test_ends_sessions_and_calls_for_rebalances(broker: Broker, wire: Wire, other: Wire) -> None:
