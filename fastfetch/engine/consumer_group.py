@@ -176,7 +176,7 @@ class ConsumerGroup(Membership):
     # --- commits --------------------------------------------------------------------------------------------------------
 
     def credentials(self) -> Credentials | None:
-        if self.state is not State.JOINED or self._is_lost:
+        if self.state is not State.JOINED:
             return None
         return Credentials(self.epoch, self._id, self._config.group_instance_id)
 
@@ -306,11 +306,9 @@ class ConsumerGroup(Membership):
         if self._named_at == self._cluster.version:
             return
         self._named_at, self._settled_at = self._cluster.version, -1
-        # Topics that are owned keep the name they were taken over by, also where metadata have lost sight of them.
-        names = {topic_id: tp.topic for tp, topic_id in self._ids.items()}
         self._wanted, self._unnamed = {}, set()
         for topic_id, partitions in self._target.items():
-            name = names.get(topic_id) or self._cluster.name_of(topic_id)
+            name = self._cluster.name_of(topic_id)
             if name is None:
                 self._unnamed.add(topic_id)
             elif self._subscription.mode is Mode.PATTERN or name in self._subscription.topics:

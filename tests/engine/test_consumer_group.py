@@ -233,8 +233,7 @@ def test_heartbeats_go_on_without_polls_and_one_at_a_time() -> None:
         m.advance(INTERVAL)
         m.beat()
     before = m.count(HEARTBEAT)
-    m.advance(INTERVAL)
-    m.advance(3_000)
+    m.advance(2 * INTERVAL + 3_000)
     assert m.count(HEARTBEAT) == before + 1, "the one before is not answered"
 
 
@@ -383,6 +382,30 @@ def test_a_partition_that_metadata_have_not_seen_waits() -> None:
     m.leaders["t", 3] = (1, 5)
     m.advance(1_500)
     assert m.take_over() == (TopicPartition("t", 3),)
+
+
+def test_a_partition_that_a_broker_behind_does_not_show_is_kept() -> None:
+    m = member()
+    m.joined({T: [0, 2]})
+    del m.leaders["t", 2]
+    m.engine.metadata.request_update()
+    m.advance(200)
+    assert 2 not in m.engine.cluster.topics["t"].partitions
+    assert m.poll() is None
+    assert m.assigned() == {P0, P2}
+
+
+def test_ids_are_not_asked_for_once_the_member_has_left() -> None:
+    m = member()
+    m.joined({T: [0]})
+    m.advance(INTERVAL)
+    m.beat(assignment={T: [0], b"n" * 16: [0]})
+    m.advance(2_000)
+    m.engine.unsubscribe("enough", m.now)
+    m.run()
+    before = m.count("Metadata")
+    m.advance(60_000)
+    assert m.count("Metadata") == before
 
 
 def test_a_topic_that_was_created_again_is_another() -> None:
@@ -810,6 +833,8 @@ def test_a_commit_that_says_so_ends_the_membership(code: int) -> None:
     assert m.member.credentials() is not None, "said of others"
     m.member.commit_refused(code, Credentials(1, "member-1", None), m.now)
     assert m.give_up(lost=True) == (P0,)
+    m.advance(200)
+    assert said(m.expect(HEARTBEAT)) >= {"subscribed_topic_names", "rebalance_timeout_ms", "topic_partitions"}
 
 
 def test_a_commit_of_a_fenced_instance_is_fatal() -> None:
@@ -893,6 +918,20 @@ def _frame(m: Member, asked: Asked) -> tuple[Any, int]:
     return FrameArrived(asked.conn, encode_response(asked.api, asked.version, asked.correlation_id, body)[4:]), m.now
 
 
+def test_doubt_begins_by_the_clock(caplog: pytest.LogCaptureFixture) -> None:
+    m = member(max_poll_interval_ms=10**8)
+    m.joined({T: [0]})
+    heard = m.now
+    m.advance(INTERVAL)
+    m.expect(HEARTBEAT)
+    m.advance(heard + 3 * INTERVAL - m.now)
+    assert "nothing is handed out" not in caplog.text
+    m.advance(1)
+    assert caplog.text.count("nothing is handed out") == 1
+    m.advance(60_000)
+    assert caplog.text.count("nothing is handed out") == 1
+
+
 def test_a_coordinator_out_of_reach_leads_to_doubt_and_back() -> None:
     m = member(max_poll_interval_ms=10**8)
     m.joined({T: [0]})
@@ -947,6 +986,20 @@ def test_no_poll_for_too_long_leaves_and_loses(instance: str | None, epoch: int)
     assert (asked.body["member_epoch"], asked.body["member_id"]) == (0, "member-1")
 
 
+def test_a_member_that_nobody_polls_does_not_come_back_by_itself() -> None:
+    m = member(max_poll_interval_ms=12_000)
+    m.joined({})
+    for _ in range(2):
+        m.advance(INTERVAL)
+        m.beat()
+    m.advance(2_000)
+    m.beat()
+    m.advance(60_000)
+    m.none(HEARTBEAT)
+    m.poll()
+    assert m.expect(HEARTBEAT).body["member_epoch"] == 0
+
+
 def test_time_in_a_poll_is_not_time_without_one() -> None:
     m = member(max_poll_interval_ms=12_000)
     m.joined({T: [0]})
@@ -986,7 +1039,7 @@ def test_subscribing_again_joins_once_the_good_bye_is_answered() -> None:
     assert goodbye.body["member_epoch"] == -1
     m.beat(goodbye)
     asked = m.expect(HEARTBEAT)
-    assert (asked.body["member_epoch"], asked.body["subscribed_topic_names"]) == (0, ["u"])
+    assert (asked.body["member_epoch"], asked.body["subscribed_topic_names"], owned(asked)) == (0, ["u"], {})
     m.beat(asked, {U: [0]})
     assert m.take_over() == (TopicPartition("u", 0),)
 
@@ -1031,6 +1084,22 @@ def test_a_good_bye_that_nobody_answers_holds_up_nothing() -> None:
     m.beat(goodbye)
     m.beat(assignment={T: [0]})
     assert m.take_over() == (P0,)
+
+
+def test_a_late_answer_to_a_good_bye_does_not_end_the_next_one() -> None:
+    m = member()
+    m.joined({T: [0]})
+    m.engine.unsubscribe("enough", m.now)
+    first = m.expect(HEARTBEAT)
+    m.advance(1_000)
+    m.subscribe("t")
+    m.poll()
+    m.engine.unsubscribe("enough", m.now)
+    m.run()
+    m.beat(first)
+    assert m.member.is_leaving
+    m.advance(1_000)
+    assert not m.member.is_leaving
 
 
 def test_who_is_no_member_says_no_good_bye() -> None:
