@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -156,25 +156,25 @@ def _print(group: GroupDescription, partitions: Partitions) -> None:
 
 
 def _members(group: GroupDescription) -> Table:
-    names, is_moving = ["member", "client", "host", "instance", "partitions"], any(_is_moving(m) for m in group.members)
+    """What does not tell members apart is left out."""
+    columns: list[tuple[str, Callable[[Member], Cell]]] = [
+        ("member", lambda m: m.member_id),
+        ("client", lambda m: m.client_id),
+        ("host", _host),
+        ("instance", lambda m: m.instance_id),
+    ]
     if group.epoch is not None:
-        names.insert(4, "epoch")
-    if is_moving:
-        names.append("target")
-    table = Table(names, texts=["member", "client", "host", "instance", "partitions", "target"])
-    for member in sorted(group.members, key=lambda member: (member.client_id, member.member_id)):
-        cells: list[Cell] = [member.member_id, member.client_id, _host(member), member.instance_id]
-        if group.epoch is not None:
-            cells.append(member.epoch)
-        cells.append(_ranges(member.assignment))
-        if is_moving:
-            cells.append(_ranges(member.target))
-        table.add(*cells)
+        columns.append(("epoch", lambda m: m.epoch))
+        if any(m.protocol == "classic" for m in group.members):
+            columns.append(("protocol", lambda m: m.protocol))
+    columns.append(("partitions", lambda m: _ranges(m.assignment)))
+    if any(m.target is not None and m.target != m.assignment for m in group.members):
+        columns.append(("target", lambda m: _ranges(m.target)))
+    names = [name for name, _ in columns]
+    table = Table(names, texts=[name for name in names if name != "epoch"])
+    for member in sorted(group.members, key=lambda m: (m.client_id, m.member_id)):
+        table.add(*(cell(member) for _, cell in columns))
     return table
-
-
-def _is_moving(member: Member) -> bool:
-    return member.target is not None and member.target != member.assignment
 
 
 def _host(member: Member) -> str:

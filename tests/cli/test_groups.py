@@ -246,6 +246,23 @@ def test_a_group_of_the_consumer_protocol(broker: Broker) -> None:
     ]
 
 
+def test_members_that_still_speak_the_classic_protocol(broker: Broker) -> None:
+    """In a group under KIP-848, which takes them along."""
+
+    def first_is_classic(request: Request, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        by_client = sorted(body["groups"][0]["members"], key=lambda member: member["client_id"])
+        by_client[0]["member_type"] = 0
+        return body
+
+    with joined(broker, "g", 2, "consumer"):
+        broker.on("ConsumerGroupDescribe", replace(first_is_classic), times=None)
+        _, members, _ = tables("-b", broker.bootstrap_servers, "g")
+        [found] = lines("-b", broker.bootstrap_servers, "g")
+    assert members[0] == ["member", "client", "host", "instance", "epoch", "protocol", "partitions"]
+    assert [(row[1], row[5]) for row in members[1:]] == [("app-0", "classic"), ("app-1", "consumer")]
+    assert {member["client"]: member["protocol"] for member in found["members"]} == {"app-0": "classic", "app-1": "consumer"}
+
+
 def test_partitions_on_the_move_are_shown_with_where_they_go(broker: Broker) -> None:
     def move(request: Request, body: Mapping[str, Any]) -> Mapping[str, Any]:
         [group] = body["groups"]
