@@ -926,6 +926,7 @@ def test_doubt_begins_by_the_clock(caplog: pytest.LogCaptureFixture) -> None:
     m.expect(HEARTBEAT)
     m.advance(heard + 3 * INTERVAL - m.now)
     assert "nothing is handed out" not in caplog.text
+    assert m.engine.wake_at_ms == m.now + 1
     m.advance(1)
     assert caplog.text.count("nothing is handed out") == 1
     m.advance(60_000)
