@@ -1,9 +1,8 @@
 """A member of a group under the consumer protocol (KIP-848): one request, ConsumerGroupHeartbeat, and the broker assigns.
 
-    UNJOINED --a poll--> JOINING --answered--> JOINED --110, 25: lost--+
-        ^                   |                     |                    |
-        +-- fatal, left ----+---------------------+                    |
-        +-------------------------------- the caller gave it all up ---+
+    UNJOINED --a poll, and nothing that was lost is left to give up--> JOINING --answered--> JOINED
+        ^                                                                 |                     |
+        +--- 110, 25: what was owned is lost; left, no polls, fatal ------+---------------------+
 
 A heartbeat says who this member is and what has changed since the last one that was answered; after joining, an error or a lost
 answer it says everything. The answer may bring a *target*: the partitions that may be used now, by topic id. What this member
