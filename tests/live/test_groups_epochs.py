@@ -14,7 +14,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 import fastfetch
 from fastfetch import TopicPartition
 from tests.live.conftest import SECONDS, Kafka, Sent, wait_for
-from tests.live.groups import LONG_SESSION_MS, Group
+from tests.live.groups import LONG_SESSION_MS, Group, Member
 from tests.live.history import Load
 from tests.live.kafka_cluster import KafkaCluster
 
@@ -318,3 +318,31 @@ def test_with_librdkafka(quick: Kafka, tmp_path: Path) -> None:
             group.wait_shared(theirs)
             group.wait_for_more()
         group.wait_for_all(load)
+
+
+def test_from_classic_to_consumer_without_a_stop(quick: Kafka, tmp_path: Path) -> None:
+    """Members of both protocols in one group, one after the other replaced (KIP-848, online migration), and back."""
+    topic = quick.topic("migrated", PARTITIONS)
+    with Group(quick, tmp_path, {topic: PARTITIONS}, strategies=["cooperative-sticky"]) as group:
+
+        def wait_spread(*members: Member) -> None:
+            def is_spread() -> bool:
+                owned = [member.owns for member in members]
+                return all(owned) and sum(map(len, owned)) == PARTITIONS and set().union(*owned) == group.partitions
+
+            group.wait_until(is_spread, f"{members} to share the partitions")
+
+        with Load(quick, topic, PARTITIONS) as load:
+            members = [group.start(), group.start()]
+            wait_spread(*members)
+            for protocol in ("consumer", "consumer", "classic", "classic"):
+                members.append(group.start(protocol=protocol))
+                wait_spread(*members)
+                group.wait_for_more()
+                members.pop(0).close()
+                wait_spread(*members)
+                group.wait_for_more()
+        group.wait_for_all(load)
+        for member in members:
+            member.close()
+        assert group.check() == 0
