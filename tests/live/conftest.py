@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import confluent_kafka
 import pytest
@@ -43,9 +43,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def need(version: str) -> None:
     """Skip where this machine can't run a broker of this version; fail if it has to."""
     if reason := missing_tools(version):
-        if os.environ.get("CI"):
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+        do_without(reason)
+
+
+def do_without(reason: str) -> NoReturn:
+    """This machine lacks something."""
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ history is gone through, see `account`.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ import pytest
 
 from fastfetch import TopicPartition
 from tests.live.administration import described
-from tests.live.conftest import SECONDS, Kafka, wait_for
+from tests.live.conftest import SECONDS, Kafka, do_without, wait_for
 from tests.live.history import Load
 from tests.live.kafka_cluster import DEFAULT_VERSION, jars
 
@@ -68,13 +69,14 @@ class Event(NamedTuple):
 
 
 class Member:
-    """A process. `owns` and `events` are what it has told so far."""
+    """A process. `events`, `owns` and `reached` are what it has told so far."""
 
     def __init__(self, name: str, client: str, command: Sequence[str], log: Path) -> None:
         self.name = name
         self.client = client
         self.events: list[Event] = []
         self.owns: set[TopicPartition] = set()
+        self.reached: dict[TopicPartition, int] = {}  # the number after the last record handed out
         self.has_ended = False
         self._log = log
         with log.open("wb") as errors:
@@ -98,6 +100,8 @@ class Member:
                 self.owns = self.owns | set(event.partitions)
             elif event.kind in ("revoked", "lost"):
                 self.owns = self.owns - set(event.partitions)
+            elif event.kind == "records":
+                self.reached[TopicPartition(*told["partition"])] = told["first"] + told["count"]
             self.events.append(event)
 
     def _note(self, kind: str) -> None:
@@ -254,9 +258,8 @@ class Group:
         """Of each partition, the number after the highest that any member was given."""
         highest = dict.fromkeys(self.partitions, 0)
         for member in self.members:
-            for event in member.told("records"):
-                tp = TopicPartition(*event.told["partition"])
-                highest[tp] = max(highest.get(tp, 0), event.told["first"] + event.told["count"])
+            for tp, number in list(member.reached.items()):
+                highest[tp] = max(highest.get(tp, 0), number)
         return highest
 
     def wait_for_more(self, count: int = 20) -> None:
@@ -340,6 +343,8 @@ def account(history: Iterable[Event]) -> int:
 
 def java(folder: Path) -> list[str]:
     """How to run GroupMember.java, compiled once a folder."""
+    if shutil.which("javac") is None:
+        do_without("Kafka's own client as a member of a group needs a JDK, and there is no javac on PATH")
     path = f"{jars(DEFAULT_VERSION)}/*"
     if not (folder / "GroupMember.class").exists():
         done = subprocess.run(

@@ -19,10 +19,9 @@ from tests.live.groups import SESSION_MS, Group
 from tests.live.history import Load, value_of
 
 PARTITIONS = 6
-STRATEGIES = ("range", "cooperative-sticky")
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("client", ["fastfetch", "async"])
 def test_members_come_and_go(kafka: Kafka, tmp_path: Path, client: str, strategy: str) -> None:
     """Those who stay take over at once, not when a session ends."""
@@ -47,10 +46,11 @@ def test_members_come_and_go(kafka: Kafka, tmp_path: Path, client: str, strategy
         assert group.check() == 0
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_member_is_killed(kafka: Kafka, tmp_path: Path, strategy: str) -> None:
+def test_a_member_is_killed(kafka: Kafka, tmp_path: Path) -> None:
+    """The leader. Under the eager protocol: `test_automatic_commits`."""
     topic = kafka.topic("killed", PARTITIONS)
-    with Group(kafka, tmp_path, {topic: PARTITIONS}, strategies=[strategy], session_ms=SESSION_MS) as group:
+    settings = {"strategies": ["cooperative-sticky"], "session_ms": SESSION_MS}
+    with Group(kafka, tmp_path, {topic: PARTITIONS}, **settings) as group:
         with Load(kafka, topic, PARTITIONS) as load:
             first = group.start()
             group.wait_shared(first)
