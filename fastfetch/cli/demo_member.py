@@ -42,17 +42,21 @@ class Member(RebalanceListener):
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
-        self._read: dict[TopicPartition, int] = {}  # next offsets of what was told since the last commit
+        self._read: dict[TopicPartition, int] = {}  # next offsets of what was told and is not committed
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         self._tell_owned()
 
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
         self.commit()
-        self._tell_owned(without=partitions)
+        self._gone(partitions)
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        self._read.clear()
+        self._gone(partitions)
+
+    def _gone(self, partitions: Collection[TopicPartition]) -> None:
+        for tp in partitions:
+            self._read.pop(tp, None)
         self._tell_owned(without=partitions)
 
     def _tell_owned(self, without: Collection[TopicPartition] = ()) -> None:
@@ -65,14 +69,14 @@ class Member(RebalanceListener):
                 self._read[TopicPartition(block.topic, block.partition)] = last + 1
 
     def commit(self) -> None:
-        read, self._read = self._read, {}
-        if not read:
+        if not self._read:
             return
         try:
-            self._consumer.commit(read)
+            self._consumer.commit(self._read)
         except (CommitFailedError, RebalanceInProgressError, TimedOut):
-            return  # whoever has the partitions next reads again what this would have covered
-        tell("committed", {tp.partition: offset for tp, offset in read.items()})
+            return  # once more next time; or, if the partitions go, whoever has them next reads this again
+        tell("committed", {tp.partition: offset for tp, offset in self._read.items()})
+        self._read.clear()
 
 
 def runs(offsets: Any) -> Iterator[tuple[int, int]]:
