@@ -10,14 +10,18 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fastfetch.cli import demo, demo_group, main
+from fastfetch.cli import demo, demo_group, demo_member, main
 from fastfetch.consumer import Consumer
+from fastfetch.errors import RebalanceInProgressError
 from fastfetch.testing import DemoPartition
+from fastfetch.types import TopicPartition
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,6 +139,42 @@ def test_what_a_member_tells() -> None:
     for line in (b'["owns", [0, 1]]', b'["read", 0, 30, 34]', b'["committed", {"0": 35, "1": 8}]'):
         told.hear(line)
     assert (told.not_committed, told.given_up, told.committed) == (10, 10, {0: 35, 1: 8})
+
+
+class Scripted:
+    """A consumer that hands out one block a poll, and refuses as many commits as it is told."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+        self.at = 0
+
+    def poll_blocks(self, timeout_ms: int) -> list[Any]:
+        self.at += 10
+        return [SimpleNamespace(topic="t", partition=p, offsets=np.arange(self.at - 10, self.at)) for p in (0, 1)]
+
+    def assignment(self) -> set[TopicPartition]:
+        return {TopicPartition("t", 0), TopicPartition("t", 1)}
+
+    def commit(self, offsets: Any) -> None:
+        self.refusals -= 1
+        if self.refusals >= 0:
+            raise RebalanceInProgressError("the group is rebalancing")
+
+
+def test_a_member_commits_once_more_what_was_refused_and_nothing_of_what_went(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(demo_member, "tell", lambda *line: told.append(line))
+    member = demo_member.Member(Scripted(refusals=2))  # type: ignore[arg-type]
+    member.read()
+    member.commit()
+    member.on_partitions_revoked([TopicPartition("t", 1)])
+    member.commit()
+    member.commit()  # there is nothing left to
+    assert told == [("read", 0, 0, 9), ("read", 1, 0, 9), ("owns", [0]), ("committed", {0: 10})]
+
+
+def test_records_that_are_read_in_pieces() -> None:
+    assert list(demo_member.runs(np.array([3, 4, 5, 8, 10, 11]))) == [(3, 5), (8, 8), (10, 11)]
 
 
 def test_records_are_accounted_for_by_their_offsets() -> None:
