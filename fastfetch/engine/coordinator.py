@@ -39,7 +39,7 @@ from fastfetch.errors import (
 )
 from fastfetch.protocol import Api, tables
 from fastfetch.protocol.consumer_protocol import decode_assignment, encode_subscription
-from fastfetch.types import GroupMetadata
+from fastfetch.types import GroupMetadata, TopicPartition
 
 __all__ = ["Coordinator", "State"]
 
@@ -186,7 +186,7 @@ class Coordinator(Membership):
             self._send_join(channel, now_ms)
         elif self.state is State.COMPLETING and self._shares is not None:
             self._send_sync(channel, now_ms)
-        if self.state in (State.COMPLETING, State.STABLE):
+        if self.generation >= 0:  # also while a join waits for others: partitions may be read on meanwhile
             self._send_heartbeat(now_ms)
 
     def _watch_topics(self) -> None:
@@ -236,11 +236,17 @@ class Coordinator(Membership):
         if going and not self._has_revoked:
             return GiveUp(tuple(going), is_lost=False)
         added = tuple(tp for tp in given if tp not in owned)
-        if now_ms < self._synced_ms + KNOW_FIRST_MS and not all(self._cluster.knows(tp) for tp in added):
-            self._metadata.request_update()  # the leader's are newer
+        if now_ms < self._synced_ms + KNOW_FIRST_MS and not self._knows(added):
             return None
         self._subscription.take_over(added)
         return TakeOver(added, self._assignors[self._protocol], assignment, self.generation)
+
+    def _knows(self, partitions: Iterable[TopicPartition]) -> bool:
+        """If not, metadata are asked for: the leader's are newer."""
+        knows = all(self._cluster.knows(tp) for tp in partitions)
+        if not knows:
+            self._metadata.request_update()
+        return knows
 
     def _after_duty(self, duty: Duty, now_ms: int) -> None:
         if isinstance(duty, GiveUp):
@@ -321,12 +327,12 @@ class Coordinator(Membership):
             "protocols": protocols,
             "reason": (self._why_join or "")[:LONGEST_REASON],
         }
-        ticket = self._ticket
+        ticket, sent_ms = self._ticket, now_ms
 
         def answered(body: Any, now_ms: int) -> None:
             if ticket == self._ticket:
                 self._in_flight = False
-                self._joined(body, now_ms)
+                self._joined(body, sent_ms, now_ms)
 
         self._in_flight = True
         self._joined_topics = topics
@@ -335,7 +341,7 @@ class Coordinator(Membership):
             timeout_ms=max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_GRACE_MS),
         )  # fmt: skip
 
-    def _joined(self, body: Any, now_ms: int) -> None:
+    def _joined(self, body: Any, sent_ms: int, now_ms: int) -> None:
         if body["error_code"] != 0:
             if body["error_code"] == 79:
                 if self.member_id:  # it was told
@@ -350,9 +356,10 @@ class Coordinator(Membership):
             ))  # fmt: skip
             return
         self._why_join = None
+        # Others may have been waited for, and the answer may be old; a member has sent heartbeats all the while.
+        self._heard_ms = now_ms if self.generation < 0 else max(self._heard_ms, sent_ms)
         self.member_id, self.generation, self._protocol = body["member_id"], body["generation_id"], body["protocol_name"]
         self._enter(State.COMPLETING)
-        self._heard_ms = now_ms
         self._heartbeat_next_ms = now_ms + self._config.heartbeat_interval_ms
         self._shares = []
         is_leader = body["leader"] == self.member_id
@@ -409,6 +416,7 @@ class Coordinator(Membership):
         self._failures, self._end, self._owned_since = 0, "", self.generation
         self._heard_ms = max(self._heard_ms, sent_ms)
         self._assignment, self._has_revoked, self._synced_ms = assignment, False, now_ms
+        self._knows(assignment.partitions)
         if strange:
             self._joined_topics = frozenset()  # the group has not heard of this one's: it joins again
         self.has_news = True
@@ -419,8 +427,6 @@ class Coordinator(Membership):
         def failed(error: FastFetchError, now_ms: int) -> None:
             if ticket == self._ticket:
                 self._in_flight = False
-                if not self._failures:  # a coordinator that takes over gives every member its whole session again
-                    self._heard_ms = now_ms
                 self._wait(now_ms)
             self._finder.forget(str(error), now_ms, channel)
 
@@ -494,8 +500,7 @@ class Coordinator(Membership):
         session = self._config.session_timeout_ms
         # A process that was stopped for so long was thrown out, whatever it was doing.
         slept = self._pumped_ms is not None and now_ms - self._pumped_ms > session
-        silent = not (self.state is State.PREPARING and self._in_flight) and now_ms - self._heard_ms > session
-        if self.generation >= 0 and (slept or silent):
+        if self.generation >= 0 and (slept or now_ms - self._heard_ms > session):
             self._end = f"its session of {session} ms has expired: the coordinator has not heard of it, or could not be reached"
             self._lose_membership(keep_id=True)
         away = self._stayed_away_ms(now_ms)

@@ -177,15 +177,44 @@ def test_cooperative_leaving_in_mid_rebalance(when: str) -> None:
     assert (m.owned, m.count("LeaveGroup"), m.member.is_leaving) == ("", 1, False)
 
 
+def test_cooperative_a_member_that_waits_for_a_join_owns_no_longer_than_its_heartbeats_are_acknowledged() -> None:
+    """The answer may have been given, and lost, and the session that began with it may have ended; nothing else would tell."""
+    m = cooperative("t-0")
+    m.fetched(m.expect("Fetch"), {0: batch(0)})
+    m.beaten(27)
+    m.duties()
+    m.expect("JoinGroup")
+    heard = m.beaten(27).at_ms
+    m.advance(9_000)
+    assert m.poll() == [(0, offset) for offset in range(10)]
+    m.fetched(m.expect("Fetch"), {0: batch(10)})
+    m.advance(heard + 10_100 - m.now)
+    assert m.poll() == []
+    assert m.tells() == [("lost", "t-0")]
+
+
+def test_cooperative_an_answer_to_a_join_that_was_long_under_way_is_no_sign_of_life() -> None:
+    m = cooperative("t-0")
+    m.beaten(27)
+    m.duties()
+    join = m.expect("JoinGroup")
+    m.advance(9_900)
+    m.joined(join, generation=2, protocol="cooperative-sticky")
+    m.advance(3_000)
+    m.poll()
+    assert m.tells() == [("lost", "t-0")]
+
+
 def test_cooperative_a_member_whose_joins_come_to_no_answer_does_not_own_for_ever() -> None:
-    """Somebody accepts its connections and closes them again. It has one more session from the first time on, in which another
-    coordinator could have taken over."""
+    """Somebody accepts its connections and closes them again. It has one more session from its last heartbeat on, in which
+    another coordinator could have taken over."""
     m = cooperative("t-0")
     m.beaten(27)
     m.duties()
     m.expect("JoinGroup")
     m.auto.add("Heartbeat")
-    m.advance(15_000)  # others take long, and as long as it is waited for the coordinator counts it as there
+    m.advance(15_000)  # others take long, and heartbeats say all the while that it is there
+    m.auto.discard("Heartbeat")
     first = m.now
     while m.now < first + 9_000:
         for join in [asked for asked in m.asked if asked.api.name == "JoinGroup"]:
@@ -519,6 +548,18 @@ def test_partitions_that_only_the_leader_knows_of_are_taken_over_once_metadata_h
     m.poll()
     assert m.tells() == [], "t-2 would be said not to exist"
     m.poll(200)
+    assert m.tells() == [("assigned", "t-0 t-2")]
+
+
+def test_they_are_looked_up_when_the_assignment_comes_not_when_somebody_polls() -> None:
+    m = Member(2)
+    m.join()
+    m.leaders["t", 2] = (1, 5)
+    m.synced(m.expect("SyncGroup"), "t-0 t-2")
+    m.auto.add("Heartbeat")
+    m.advance(8_000)
+    m.poll()
+    m.engine.raise_fault()
     assert m.tells() == [("assigned", "t-0 t-2")]
 
 
