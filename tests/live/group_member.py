@@ -97,7 +97,7 @@ class Member:
             if upto:
                 self.store(upto)
         except Exception as error:
-            tell("refused", error=type(error).__name__, text=str(error))
+            self.refused(error)
         else:
             self.committed(upto)
 
@@ -108,6 +108,9 @@ class Member:
 
     def committed(self, upto: Mapping[TP, int]) -> None:
         tell("committed", upto=[[*tp, number] for tp, number in upto.items()])
+
+    def refused(self, error: Exception) -> None:
+        tell("refused", error=type(error).__name__, text=str(error))
 
     def assigned(self, partitions: Iterable[TP]) -> None:
         self.next |= dict.fromkeys(partitions)
@@ -227,8 +230,12 @@ class AsyncFastFetch(Member):
         await asyncio.sleep(0.01)
         if self.settings["commit_every"]:
             upto = self.upto()
-            await self.consumer.commit(timeout_ms=10_000)
-            self.committed(upto)
+            try:
+                await self.consumer.commit(timeout_ms=10_000)
+            except Exception as error:
+                self.refused(error)
+            else:
+                self.committed(upto)
         self.gone("revoked", [tuple(tp) for tp in partitions])
 
     async def on_partitions_lost(self, partitions: Collection[Any]) -> None:
@@ -316,8 +323,12 @@ class KafkaPython(Member):
 
             async def on_partitions_revoked(self, revoked: Collection[Any]) -> None:
                 if settings["commit_every"] and (upto := member.upto()):
-                    await member.consumer.commit_async(member.offsets(upto))
-                    member.committed(upto)
+                    try:
+                        await member.consumer.commit_async(member.offsets(upto))
+                    except Exception as error:
+                        member.refused(error)
+                    else:
+                        member.committed(upto)
                 member.gone("revoked", [(tp.topic, tp.partition) for tp in revoked])
 
             async def on_partitions_lost(self, lost: Collection[Any]) -> None:
