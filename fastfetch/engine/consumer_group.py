@@ -7,7 +7,8 @@
 A heartbeat says who this member is and what has changed since the last one that was answered; after joining, an error or a lost
 answer it says everything. The answer may bring a *target*: the partitions that may be used now, by topic id. What this member
 holds is led there by the caller's polls: what is not in the target is given up first, then what is new is taken over, and each
-step is acknowledged by a heartbeat at once, since the next owner waits for it. An id that metadata doesn't know waits for them.
+step is acknowledged by a heartbeat at once, since the next owner waits for it; so is a target that asks for nothing, for what is
+owned may have been told before the coordinator asked. An id that metadata doesn't know waits for them.
 
 The broker does not say how long a session lasts, only how often to send. So this side ends none: the coordinator's word counts.
 But a member none of whose last heartbeats was acknowledged for `DOUBT` intervals, because it was stopped or can't reach the
@@ -135,6 +136,8 @@ class ConsumerGroup(Membership):
         self._target_ms = 0
         self._wanted: dict[TopicPartition, bytes] = {}  # as much of the target as has names, with the topic's id
         self._unnamed: set[bytes] = set()  # the rest
+        self._owes_ack = False  # the coordinator waits to hear what is owned, even if it has heard that before
+        self._ack_is_due = False  # there is nothing to do before
         self._named_at = -1  # cluster's version
         self._settled_at = -1  # cluster's version, if there was nothing to do
         self._ids: dict[TopicPartition, bytes] = {}  # of what is assigned
@@ -279,6 +282,8 @@ class ConsumerGroup(Membership):
             self._subscription.take_over(coming)
             return TakeOver(coming, generation=self.epoch)
         self._settled_at = self._cluster.version
+        if self._owes_ack:
+            self._ack_is_due = self._is_urgent = self.wants_pump = True
         return None
 
     def _after_duty(self, duty: Duty, now_ms: int) -> None:
@@ -335,6 +340,10 @@ class ConsumerGroup(Membership):
             return
         says = self._says(version)
         changed = {name: value for name, value in says.items() if name not in self._told or self._told[name] != value}
+        if self._ack_is_due:
+            changed["topic_partitions"] = says["topic_partitions"]
+        if "topic_partitions" in changed:
+            self._owes_ack = self._ack_is_due = False
         ticket, sent_ms = self._ticket, now_ms
 
         def answered(body: Any, now_ms: int) -> None:
@@ -409,6 +418,7 @@ class ConsumerGroup(Membership):
             for topic in body["assignment"]["topic_partitions"]:
                 self._target.setdefault(topic["topic_id"], []).extend(topic["partitions"])
             self._target_ms = now_ms
+            self._owes_ack = True
             self._metadata.ask_ids(self._target)
             self._look_again()
 
@@ -466,6 +476,7 @@ class ConsumerGroup(Membership):
         self._target, self._wanted, self._unnamed = {}, {}, set()
         self._metadata.ask_ids(())
         self._held = {}
+        self._owes_ack = self._ack_is_due = False
         self._settled_at = -1
 
     # --- leaving --------------------------------------------------------------------------------------------------------

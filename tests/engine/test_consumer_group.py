@@ -334,8 +334,44 @@ def test_an_empty_assignment_is_one() -> None:
     m = member()
     m.joined({})
     assert m.poll() is None
+    assert owned(m.expect(HEARTBEAT)) == {}
+    m.beat()
+    assert m.poll() is None
     m.none(HEARTBEAT)
     assert m.member.credentials() is not None
+
+
+def test_a_target_is_acknowledged_although_the_coordinator_has_been_told_what_is_owned() -> None:
+    """Until it hears of them after it has asked, it gives partitions to nobody, not even to this member (seen with Kafka 4.3)."""
+    m = member()
+    m.joined({T: [0], U: [0]}, "t", "u")
+    m.subscribe("t")
+    assert m.give_up() == (TopicPartition("u", 0),)
+    m.beat()
+    assert owned(m.expect(HEARTBEAT)) == {T: [0]}
+    m.beat()
+    m.advance(INTERVAL)
+    m.beat(assignment={T: [0]})
+    m.none(HEARTBEAT)
+    assert m.poll() is None
+    assert m.member.wants_pump is False
+    asked = m.expect(HEARTBEAT)
+    assert owned(asked) == {T: [0]}
+    assert said(asked) == {"topic_partitions"}
+    m.beat(asked)
+    assert m.poll() is None
+    m.none(HEARTBEAT)
+
+
+def test_an_acknowledgement_that_gets_lost_is_sent_again() -> None:
+    m = member()
+    m.joined({T: [0]})
+    m.advance(INTERVAL)
+    m.beat(assignment={T: [0]})
+    m.poll()
+    m.lose(m.expect(HEARTBEAT).conn)
+    m.advance(1_000)
+    assert owned(m.expect(HEARTBEAT)) == {T: [0]}
 
 
 def test_hostile_assignments() -> None:

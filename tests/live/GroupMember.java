@@ -82,11 +82,14 @@ public class GroupMember implements ConsumerRebalanceListener {
         config.put("group.id", settings.get("group").asText());
         config.put("auto.offset.reset", "earliest");
         config.put("enable.auto.commit", settings.get("auto_commit").asBoolean());
-        config.put("session.timeout.ms", settings.get("session_ms").asInt());
-        config.put("heartbeat.interval.ms", settings.get("heartbeat_ms").asInt());
+        config.put("group.protocol", settings.get("protocol").asText());
+        if (settings.get("protocol").asText().equals("classic")) {
+            config.put("session.timeout.ms", settings.get("session_ms").asInt());
+            config.put("heartbeat.interval.ms", settings.get("heartbeat_ms").asInt());
+            config.put("partition.assignment.strategy", assignors);
+        }
         config.put("max.poll.records", settings.get("max_records").asInt());
         config.put("isolation.level", settings.get("isolation").asText());
-        config.put("partition.assignment.strategy", assignors);
         if (!settings.get("instance").isNull()) {
             config.put("group.instance.id", settings.get("instance").asText());
         }

@@ -1,5 +1,5 @@
 """The consumer protocol (KIP-848) at real brokers, with the same account as the classic one: members come and go, die, sleep, are
-fenced, and share with librdkafka; a coordinator dies and another takes over."""
+fenced, and share with other clients."""
 
 from __future__ import annotations
 
@@ -297,11 +297,12 @@ def read(consumer: fastfetch.Consumer, wanted: list[Sent]) -> None:
     assert found == [record.value for record in wanted]
 
 
-def test_with_librdkafka(quick: Kafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", ["confluent", "java"])
+def test_with_other_clients(quick: Kafka, tmp_path: Path, other: str) -> None:
     topic = quick.topic("mixed", PARTITIONS)
     with epochs(quick, tmp_path, {topic: PARTITIONS}) as group:
         with Load(quick, topic, PARTITIONS) as load:
-            ours, theirs = group.start(), group.start("confluent")
+            ours, theirs = group.start(), group.start(other)
             group.wait_shared(ours, theirs)
             group.wait_for_more()
             third = group.start()
@@ -310,7 +311,7 @@ def test_with_librdkafka(quick: Kafka, tmp_path: Path) -> None:
             theirs.close()
             group.wait_shared(ours, third)
             group.wait_for_more()
-            theirs = group.start("confluent")
+            theirs = group.start(other)
             group.wait_shared(ours, theirs, third)
             ours.kill()
             group.wait_shared(theirs, third)
