@@ -476,7 +476,6 @@ class ConsumerGroup(Membership):
         self._target, self._wanted, self._unnamed = {}, {}, set()
         self._metadata.ask_ids(())
         self._held = {}
-        self._owes_ack = self._ack_is_due = False
         self._settled_at = -1
 
     # --- leaving --------------------------------------------------------------------------------------------------------
