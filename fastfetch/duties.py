@@ -195,7 +195,7 @@ class DutifulCore(ConsumerCore[W]):
         until_ms = now_ms() + max(0, int((deadline - time.monotonic()) * 1000))
         error: Exception | None = None
         try:
-            if commit_positions:
+            if commit_positions or hasattr(self._listener, "on_partitions_revoked"):  # which may want to commit as well
                 yield from self._finish_rebalance(min(deadline, time.monotonic() + FINISH_S))
             with client.lock:
                 duty = membership.duty_before_leaving(now_ms())

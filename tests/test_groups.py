@@ -226,7 +226,7 @@ def test_a_listener_may_be_any_object_and_need_not_know_of_losses(broker: Broker
         heard: ClassVar[list[int]] = []
 
         def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-            self.heard += [tp.partition for tp in partitions]
+            self.heard.extend(tp.partition for tp in partitions)
 
     with Consumer(settings_of(broker)) as consumer:
         consumer.subscribe([TOPIC], listener=Revoked())  # type: ignore[arg-type]
