@@ -44,7 +44,7 @@ def test_the_coordinator_is_killed(three: Kafka, tmp_path: Path, topic: str) -> 
         assert victim is not None
         three.cluster.kill(victim)
         group.wait_moved(victim)
-        group.wait_for_more(200)  # so that each member has committed to the new one
+        group.wait_for_more(60)  # so that each member has committed to the new one
         three.cluster.launch(victim)
         three.wait_in_sync()
 
@@ -59,7 +59,7 @@ def test_the_coordinator_stops_answering(three: Kafka, tmp_path: Path, topic: st
         assert victim is not None
         three.cluster.pause(victim)
         group.wait_moved(victim)
-        group.wait_for_more(200)
+        group.wait_for_more(60)
         three.cluster.resume(victim)
 
     go_through(three, tmp_path, topic, happen)
