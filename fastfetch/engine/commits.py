@@ -22,6 +22,7 @@ from fastfetch.engine.backoff import Backoff, Timer
 from fastfetch.engine.channels import Channel, Channels, Lane
 from fastfetch.engine.finder import CoordinatorFinder
 from fastfetch.engine.membership import NO_MEMBER, Credentials, Membership
+from fastfetch.engine.metadata import UNKNOWN_AFTER
 from fastfetch.engine.pending import Pending
 from fastfetch.engine.subscription import PartitionState, SubscriptionState
 from fastfetch.errors import (
@@ -42,6 +43,7 @@ log = logging.getLogger("fastfetch.engine")
 NOT_OURS = 0  # instead of an error code: the partition is not assigned, or not any more
 AGAIN = frozenset({3, 7, 14, 15, 16})
 MOVED = frozenset({7, 15, 16})
+UNKNOWN_TOPIC = 3
 REBALANCING = 27
 FENCED = 82
 NO_MEMBER_ANY_MORE = frozenset({22, 25, 110})
@@ -343,7 +345,7 @@ class Commits:
                     del commit.left[tp]
                     if self._is_ours(commit, tp):
                         self.committed[tp] = what
-                elif code not in AGAIN and (code != STALE or commit.states is None):
+                elif self._is_final(code, commit):
                     del commit.left[tp]
                     commit.failed[tp] = code
         for code in codes:
@@ -360,6 +362,12 @@ class Commits:
             commit.in_flight = False
             self._conclude(commit)
         self._drop_settled()
+
+    @staticmethod
+    def _is_final(code: int, commit: Commit) -> bool:
+        if code == UNKNOWN_TOPIC and commit.is_automatic:
+            return commit.attempts >= UNKNOWN_AFTER  # deleted: a rebalance that waits for this commit must not wait for long
+        return code not in AGAIN and (code != STALE or commit.states is None)
 
     def _again(self, commit: Commit, why: str, now_ms: int) -> None:
         commit.in_flight = False

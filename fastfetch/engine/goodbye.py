@@ -59,8 +59,11 @@ class Goodbye:
             del body["member_id"]
             body["members"] = [{"member_id": self._member_id, "reason": self._reason}]
 
+        member_id = self._member_id
+
         def ended(_: object, now_ms: int) -> None:
-            self._end()
+            if member_id == self._member_id:  # else a later one is under way
+                self._end()
 
         self._in_flight = True
         self._channels.send(channel, tables.LEAVE_GROUP, version, body, now_ms, on_answer=ended, on_failure=ended)

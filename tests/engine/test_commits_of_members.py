@@ -740,3 +740,22 @@ def test_a_pending_transaction_is_waited_for_under_read_committed(isolation: str
     s.advance(2_000)
     s.stored(s.expect("OffsetFetch"), {0: 9})
     assert s.position() == 9
+
+
+def test_an_automatic_commit_for_a_deleted_topic_is_given_up_before_long() -> None:
+    """A rebalance waits for it, and with it the whole group. Whoever waits for a commit of his own has a timeout for that."""
+    s, _ = joined(2)
+    mine = automatic(s, {P0: 5, P1: 6})
+    for _ in range(4):
+        s.advance(2_000)
+        asked = s.expect("OffsetCommit")
+        s.committed(asked, {0: 3} | ({1: 0} if P1 in sent(asked) else {}))
+    with pytest.raises(CommitFailedError, match="UNKNOWN_TOPIC_OR_PARTITION.*1 other partitions were committed"):
+        mine.pending.result()
+    assert s.engine.commits.committed[P1].offset == 6
+    assert not s.engine.commits.is_busy
+    by_hand = start(s, {P0: 5})
+    for _ in range(6):
+        s.committed(s.expect("OffsetCommit"), {0: 3})
+        s.advance(2_000)
+    assert not by_hand.pending.done
