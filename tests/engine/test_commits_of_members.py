@@ -750,7 +750,7 @@ def test_an_automatic_commit_for_a_deleted_topic_is_given_up_before_long() -> No
         s.advance(2_000)
         asked = s.expect("OffsetCommit")
         s.committed(asked, {0: 3} | ({1: 0} if P1 in sent(asked) else {}))
-    with pytest.raises(CommitFailedError, match="UNKNOWN_TOPIC_OR_PARTITION.*1 other partitions were committed"):
+    with pytest.raises(CommitFailedError, match=r"UNKNOWN_TOPIC_OR_PARTITION.*1 other partitions were committed"):
         mine.pending.result()
     assert s.engine.commits.committed[P1].offset == 6
     assert not s.engine.commits.is_busy
