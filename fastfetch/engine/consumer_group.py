@@ -28,6 +28,7 @@ from typing import Any
 
 from fastfetch.engine.channels import Channel, Lane
 from fastfetch.engine.membership import Credentials, Duty, GiveUp, Membership, TakeOver
+from fastfetch.engine.sharing import names
 from fastfetch.engine.subscription import Mode, Phase
 from fastfetch.errors import (
     FastFetchError,
@@ -293,7 +294,7 @@ class ConsumerGroup(Membership):
                 self._held.pop(tp, None)
         elif self.state is State.JOINED:
             self._held = dict(self._ids)
-            log.info("group %r: epoch %d, assigned %s", self._group, self.epoch, _names(self._held))
+            log.info("group %r: epoch %d, assigned %s", self._group, self.epoch, names(self._held))
         self._is_urgent = True
         self._settled_at = -1
 
@@ -523,9 +524,3 @@ class ConsumerGroup(Membership):
             by_name = "subscribe to topics by name, as only brokers from 4.0 on match patterns; or " if is_pattern else ""
             self.fail(UnsupportedVersionError(f"{error}; {by_name}use group_protocol='classic'"))
             return None
-
-
-def _names(partitions: Iterable[TopicPartition]) -> str:
-    names = sorted(partitions)
-    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-    return ", ".join(map(str, names[:10])) + more if names else "nothing"
