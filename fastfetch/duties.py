@@ -188,6 +188,28 @@ class DutifulCore(ConsumerCore[W]):
             except Exception as error:
                 log.warning("in the last rebalance before leaving: %s", error, exc_info=error)
 
+    def _commit_before_leaving(self, until_ms: int, deadline: float, *, commit_positions: bool) -> Steps[W, GiveUp | None]:
+        """The last commits, and those under way. Returns what the listener has to hear."""
+        client, engine = self._client, self._engine
+        membership = engine.membership
+        may_commit = commit_positions or hasattr(self._listener, "on_partitions_revoked")  # which may do it as well
+        while True:
+            if may_commit:
+                yield from self._finish_rebalance(min(deadline, time.monotonic() + FINISH_S))
+            with client.lock:
+                signature = membership.credentials()
+                duty = membership.duty_before_leaving(now_ms())
+            if duty is not None and not duty.is_lost and commit_positions:
+                self._commit_positions(until_ms)
+            yield from self._await_commits(until_ms, deadline, check=False)
+            self._run_callbacks()
+            if duty is None or duty.is_lost or not commit_positions or time.monotonic() >= deadline:
+                return duty
+            with client.lock:
+                # A rebalance that completed meanwhile made the signature void: once more, then.
+                if membership.credentials() == signature or not self._uncommitted():
+                    return duty
+
     def _leave(self, reason: str, deadline: float, *, commit_positions: bool) -> Steps[W, Exception | None]:
         """Commit, tell the listener, leave the group. Returns what the listener raised; this consumer is out all the same."""
         client, engine = self._client, self._engine
@@ -195,14 +217,7 @@ class DutifulCore(ConsumerCore[W]):
         until_ms = now_ms() + max(0, int((deadline - time.monotonic()) * 1000))
         error: Exception | None = None
         try:
-            if commit_positions or hasattr(self._listener, "on_partitions_revoked"):  # which may want to commit as well
-                yield from self._finish_rebalance(min(deadline, time.monotonic() + FINISH_S))
-            with client.lock:
-                duty = membership.duty_before_leaving(now_ms())
-            if commit_positions and (duty is None or not duty.is_lost):
-                self._commit_positions(until_ms)
-            yield from self._await_commits(until_ms, deadline, check=False)
-            self._run_callbacks()
+            duty = yield from self._commit_before_leaving(until_ms, deadline, commit_positions=commit_positions)
             if duty is not None:
                 self._give_up_by_ms, self._in_duty = until_ms, True
                 try:

@@ -612,6 +612,19 @@ def test_close_in_mid_rebalance(broker: Broker, protocol: str) -> None:
     poll_until(lambda: not broker.group("g").members)
 
 
+def test_a_last_commit_that_a_rebalance_has_overtaken_is_made_once_more(broker: Broker) -> None:
+    with Consumer(settings_of(broker, "cooperative-sticky", auto_commit_interval_ms=10**6)) as consumer:
+        consumer.subscribe([TOPIC])
+        poll_until(lambda: is_read(consumer), consumer)
+        broker.on("OffsetCommit", error(27))  # of the commit before joining again
+        broker.on("JoinGroup", delay(0.5))
+        consumer.enforce_rebalance()
+        poll_until(lambda: len(broker.requests("JoinGroup")) == 3, consumer)
+        broker.on("OffsetCommit", delay(1.0), error(22))  # signed before the rebalance has completed, and answered after that
+    generations = [r.body["generation_id_or_member_epoch"] for r in broker.requests("OffsetCommit")]
+    assert generations == [1, 1, 2]
+
+
 def test_close_while_the_coordinator_does_not_answer(broker: Broker) -> None:
     consumer = Consumer(settings_of(broker))
     consumer.subscribe([TOPIC])

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import confluent_kafka
 import pytest
+from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import fastfetch
@@ -128,6 +129,10 @@ class Kafka:
             return all(p.leader >= 0 and set(p.isrs) == set(p.replicas) for p in found)
 
         wait_for(in_sync, "all replicas in sync")
+
+    def spread_leaders(self) -> None:
+        """To where they were at first: after restarts one broker may lead everything, and keep all groups."""
+        self.admin.elect_leaders(ElectionType.PREFERRED).result(SECONDS)
 
     def wait_for_markers(self, tp: fastfetch.TopicPartition) -> None:
         """The coordinator writes them after it has answered the producer; with the last one everything is stable."""

@@ -181,6 +181,9 @@ def test_a_broker_that_hangs_hides_no_other(three: Kafka) -> None:
     groups = [f"group-{number}" for number in range(12)]
     for group in groups:
         commit(three, group, {(topic, 0): 0})
+    three.wait_in_sync()
+    three.spread_leaders()  # other tests have restarted brokers
+    wait_for(lambda: len({row["coordinator"] for row in lines("groups", "-b", three.servers)}) > 1, "groups at several brokers")
     before = {row["group"]: row["coordinator"] for row in lines("groups", "-b", three.servers)}
     assert set(groups) <= before.keys()
     node = before[groups[0]]
