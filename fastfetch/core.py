@@ -195,10 +195,11 @@ class ConsumerCore(Generic[W]):
         engine, client = self._engine, self._client
         with client.lock:
             self._check()
-            if engine.membership.is_active and engine.membership.duty(now_ms()) is not None:
-                return self._duty_first(deadline)
-            if engine.membership.is_in_doubt(now_ms()):
-                return self._news(deadline)
+            if engine.membership.is_active:
+                if engine.membership.duty(now_ms()) is not None:
+                    return self._duty_first(deadline)
+                if engine.membership.is_in_doubt(now_ms()):
+                    return self._news(deadline)
             engine.take(limit, blocks, out)
             if out.moves:
                 if engine.wants_pump:
@@ -216,10 +217,11 @@ class ConsumerCore(Generic[W]):
         """The next records for iteration, or what to wait for; neither when the time is up."""
         with self._client.lock:
             self._check()
-            if self._engine.membership.is_active and self._engine.membership.duty(now_ms()) is not None:
-                return None, self._duty_first(deadline)
-            if self._engine.membership.is_in_doubt(now_ms()):
-                return None, self._news(deadline)
+            if self._engine.membership.is_active:
+                if self._engine.membership.duty(now_ms()) is not None:
+                    return None, self._duty_first(deadline)
+                if self._engine.membership.is_in_doubt(now_ms()):
+                    return None, self._news(deadline)
             found = self._engine.readahead.peek(self.config.max_poll_records)
             if found is None:
                 if self._engine.wants_pump:  # positions may have moved past batches without records

@@ -12,7 +12,6 @@ at once, but those made by themselves wait: whatever is still ours then is sent.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -37,8 +36,6 @@ from fastfetch.protocol import tables
 from fastfetch.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["Commit", "Commits"]
-
-log = logging.getLogger("fastfetch.engine")
 
 NOT_OURS = 0  # instead of an error code: the partition is not assigned, or not any more
 AGAIN = frozenset({3, 7, 14, 15, 16})

@@ -159,8 +159,8 @@ class Membership:
         raise NotImplementedError
 
     def leave(self, reason: str, now_ms: int) -> None:
-        """Leave the group once the commits under way are answered. The caller has done `duty_before_leaving`, and unsubscribes.
-        A static member only falls silent (KIP-345)."""
+        """Leave the group. The caller has waited for its commits and done `duty_before_leaving`, and unsubscribes. A static
+        member only falls silent (KIP-345)."""
         raise NotImplementedError
 
     @property
