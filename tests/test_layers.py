@@ -31,6 +31,7 @@ LAYER = {
     "segments": 5,
     "columns": 5,
     "adapters": 5,
+    "benchmark": 5,
     "assignors": 5,
     "testing": 5,
     "cli": 5,
@@ -54,6 +55,10 @@ NEIGHBOURS = {
     ("aio", "calls"),
     ("aio", "core"),
     ("adapters", "consumer"),
+    ("adapters", "aio"),
+    ("benchmark", "consumer"),
+    ("benchmark", "adapters"),  # they are measured too
+    ("cli", "benchmark"),
     ("ranges", "consumer"),
     ("ranges", "core"),
     ("cli", "consumer"),

@@ -1,0 +1,1 @@
+"""What `kfetch bench` measures, and how: clients in processes of their own, taking turns; runs kept as JSON; reports."""
