@@ -6,6 +6,7 @@ a green run that started no broker would say nothing.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import time
@@ -75,6 +76,22 @@ def three(cluster_or_skip: None, tmp_path_factory: pytest.TempPathFactory) -> It
     """Three brokers, each in its own rack. Whoever stops one starts it again; `wait_in_sync` returns when it has caught up."""
     with KafkaCluster(tmp_path_factory.mktemp("kafka") / "three", brokers=3, racks=True) as running:
         yield Kafka(running)
+
+
+@pytest.fixture(scope="session")
+def compacted(kafka: Kafka) -> dict[str, tuple[str, Any]]:
+    """logs.compacted_topics()."""
+    from tests.live.logs import compacted_topics  # it needs this module
+
+    return compacted_topics(kafka)
+
+
+@pytest.fixture(scope="session")
+def interleaved(kafka: Kafka) -> Callable[[str], Any]:
+    """logs.interleaved_transactions() of a codec, once each."""
+    from tests.live.logs import interleaved_transactions
+
+    return functools.cache(functools.partial(interleaved_transactions, kafka))
 
 
 class Sent(NamedTuple):

@@ -9,41 +9,7 @@ import pytest
 import fastfetch
 from fastfetch import TopicPartition
 from tests.live.conftest import CODECS, SECONDS, Kafka, Sent, read_to_end, send, sent, wait_for
-
-ROLL = Sent(b"roll", b"x", [], 1_700_000_002_000)
-Newest = dict[bytes | None, Sent]  # of each key
-
-
-@pytest.fixture(scope="module")
-def compacted(kafka: Kafka) -> dict[str, tuple[str, Newest]]:
-    """By codec, a topic that the cleaner has been at, and the newest record of each of its keys. All are waited for together."""
-    topics = {}
-    for codec in CODECS:
-        topic = kafka.topic(
-            f"compacted-{codec}",
-            cleanup_policy="compact",
-            segment_ms=100,
-            min_cleanable_dirty_ratio=0.001,
-            max_compaction_lag_ms=100,
-            delete_retention_ms=60_000,  # tombstones stay: their batches then carry a delete horizon (KIP-534)
-        )
-        records = [Sent(b"key %d" % (i % 7), b"value %d" % i, [("h", b"x")], 1_700_000_000_000 + i) for i in range(300)]
-        records += [Sent(b"key 3", None, [], 1_700_000_001_000)]
-        topics[codec] = topic, {record.key: record for record in kafka.produce(topic, records, codec=codec, batch=10)}
-
-    waiting = set(CODECS)
-    deadline = time.monotonic() + 2 * SECONDS
-    while waiting:
-        assert time.monotonic() < deadline, f"the cleaner has not finished with {waiting}"
-        for codec in list(waiting):
-            topic, newest = topics[codec]
-            if sum(record.key != ROLL.key for record in kafka.consume(topic)) == len(newest):
-                waiting.remove(codec)
-            else:
-                # The newest segment is never cleaned, and a segment is closed by the first append after segment.ms.
-                kafka.produce(topic, [ROLL])
-        time.sleep(0.2)
-    return topics
+from tests.live.logs import ROLL, Newest
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -10,23 +10,7 @@ import pytest
 import fastfetch
 from fastfetch import TopicPartition
 from tests.live.conftest import CODECS, Kafka, Sent, read_to_end, sent
-
-START = 1_700_000_000_000
-
-
-def varied(count: int, seed: int = 7) -> list[Sent]:
-    """Records with every shape of key, value and headers, the same at each run."""
-    draw = random.Random(seed)
-    bodies = (None, b"", b"v", b'{"id": 12345, "name": "a name", "tags": ["a", "b"]}', bytes(range(256)), b"long " * 400)
-    headers: tuple[list[tuple[str, bytes | None]], ...] = (
-        [],
-        [("trace", b"0123456789abcdef")],
-        [("same", b"1"), ("same", b"2"), ("empty", b""), ("null", None)],  # keys repeat, and their order counts
-        [("ключ", "значение".encode())],
-    )
-    return [
-        Sent(draw.choice(bodies), draw.choice(bodies), draw.choice(headers), START + draw.randrange(10**6)) for _ in range(count)
-    ]
+from tests.live.logs import START, varied
 
 
 @pytest.mark.parametrize("batch", [1, 7, 0], ids=["single", "small", "full"])

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Callable
 
-import confluent_kafka
 import pytest
 
 import fastfetch
 from fastfetch import TopicPartition
 from tests.live.conftest import CODECS, SECONDS, Kafka, Sent, read_to_end, send, sent
+from tests.live.logs import Interleaved, transactional
 
 ISOLATIONS = ("read_uncommitted", "read_committed")
-
-
-def transactional(kafka: Kafka, codec: str, name: str) -> confluent_kafka.Producer:
-    producer = kafka.producer(codec, transactional_id=name, batch_num_messages=3)
-    producer.init_transactions(SECONDS)
-    return producer
 
 
 def read(kafka: Kafka, tp: TopicPartition, isolation: str) -> tuple[list[Sent], int]:
@@ -28,46 +22,10 @@ def read(kafka: Kafka, tp: TopicPartition, isolation: str) -> tuple[list[Sent], 
         return records, consumer.position(tp)
 
 
-@pytest.fixture(scope="module", params=CODECS)
-def interleaved(request: pytest.FixtureRequest, kafka: Kafka) -> tuple[TopicPartition, list[Sent], list[Sent]]:
-    """Two transactional producers and a plain one in one partition: (partition, all records, those not aborted)."""
-    codec: str = request.param
-    topic = kafka.topic(f"transactions-{codec}")
-    names = itertools.count()
-    everything: list[Sent] = []
-    kept: list[Sent] = []
-
-    def records(count: int) -> list[Sent]:
-        return [Sent(b"k", b"value %d" % next(names), [("h", b"x")], 1_700_000_000_000) for _ in range(count)]
-
-    first, second = (transactional(kafka, codec, f"{topic}-{name}") for name in "ab")
-    # Which of the two ends first, and how, in every order: the aborted list of one fetch then names overlapping ranges.
-    for first_commits, second_commits, first_ends_first in itertools.product((True, False), repeat=3):
-        first.begin_transaction()
-        second.begin_transaction()
-        parts = []
-        for producer, commits in (
-            (first, first_commits),
-            (second, second_commits),
-            (first, first_commits),
-            (second, second_commits),
-        ):
-            done = send(producer, topic, records(5))
-            producer.flush(SECONDS)
-            parts.append((done(), commits))
-        outside = kafka.produce(topic, records(2), codec=codec)
-        endings = [(first, first_commits), (second, second_commits)]
-        for producer, commits in endings if first_ends_first else reversed(endings):
-            (producer.commit_transaction if commits else producer.abort_transaction)(SECONDS)
-        everything += [record for part, _ in parts for record in part] + outside
-        kept += [record for part, commits in parts for record in part if commits] + outside
-    kafka.wait_for_markers(TopicPartition(topic, 0))
-    return TopicPartition(topic, 0), sorted(everything, key=lambda r: r.offset), sorted(kept, key=lambda r: r.offset)
-
-
 @pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_each_isolation_level(kafka: Kafka, interleaved: tuple[TopicPartition, list[Sent], list[Sent]], isolation: str) -> None:
-    tp, everything, kept = interleaved
+@pytest.mark.parametrize("codec", CODECS)
+def test_each_isolation_level(kafka: Kafka, interleaved: Callable[[str], Interleaved], codec: str, isolation: str) -> None:
+    tp, everything, kept = interleaved(codec)
     expected = everything if isolation == "read_uncommitted" else kept
     assert kafka.consume(tp.topic, isolation=isolation) == expected, "the test's own account is wrong"
     records, position = read(kafka, tp, isolation)
@@ -76,11 +34,12 @@ def test_each_isolation_level(kafka: Kafka, interleaved: tuple[TopicPartition, l
     assert position > everything[-1].offset + 1
 
 
+@pytest.mark.parametrize("codec", CODECS)
 def test_a_read_from_the_middle_of_an_aborted_transaction(
-    kafka: Kafka, interleaved: tuple[TopicPartition, list[Sent], list[Sent]]
+    kafka: Kafka, interleaved: Callable[[str], Interleaved], codec: str
 ) -> None:
     """The aborted list of a fetch covers its own range: a transaction that began below the position must still be recognised."""
-    tp, everything, kept = interleaved
+    tp, everything, kept = interleaved(codec)
     with fastfetch.Consumer(
         bootstrap_servers=kafka.servers, auto_offset_reset="earliest", isolation_level="read_committed"
     ) as consumer:
