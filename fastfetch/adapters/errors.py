@@ -11,7 +11,6 @@ kafka.errors catches it, and `except fastfetch.FastFetchError` does, with all of
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -60,10 +59,16 @@ def _reduce(both: Exception) -> tuple[Any, ...]:
     return _again, (ours, theirs, both.args, dict(both.__dict__))
 
 
-@functools.cache
-def _pair(ours: Any, theirs: Any) -> type[Exception]:
-    body = {"__module__": theirs.__module__, "__qualname__": theirs.__qualname__, "__reduce__": _reduce}
-    return type(theirs.__name__, (theirs, ours), body)
+_PAIRS: dict[tuple[type, type], type[Exception]] = {}
+
+
+def _pair(ours: type[FastFetchError], theirs: type[Exception]) -> type[Exception]:
+    pair = _PAIRS.get((ours, theirs))
+    if pair is None:
+        body = {"__module__": theirs.__module__, "__qualname__": theirs.__qualname__, "__reduce__": _reduce}
+        # Two threads may make it at once; only one of the two is ever used.
+        pair = _PAIRS.setdefault((ours, theirs), type(theirs.__name__, (theirs, ours), body))
+    return pair
 
 
 def _again(ours: type[FastFetchError], theirs: type[Exception], args: tuple[object, ...], state: dict[str, object]) -> Exception:
