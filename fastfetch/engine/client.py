@@ -17,6 +17,7 @@ from typing import Any
 
 from fastfetch.config import ConsumerConfig
 from fastfetch.engine.actions import Action, DecodeRecords
+from fastfetch.engine.alone import Alone
 from fastfetch.engine.backoff import Timer
 from fastfetch.engine.channels import Channels, Lane
 from fastfetch.engine.commits import Commit, Commits
@@ -83,7 +84,11 @@ class Engine:
         self.stored = StoredOffsets(
             config, self.channels, self.subscription, self.timer, self.finder, self.commits.committed, seed + 9
         )  # fmt: skip
-        protocol = Coordinator if config.group_protocol == "classic" else partial(ConsumerGroup, member_id=member_id)
+        protocol: Callable[..., Membership] = Coordinator
+        if config.group_id is None:
+            protocol = Alone
+        elif config.group_protocol == "consumer":
+            protocol = partial(ConsumerGroup, member_id=member_id)
         self.membership: Membership = protocol(
             config, self.channels, self.finder, self.cluster, self.metadata, self.subscription, self.timer,
             self.commits.give_up, seed + 7,
@@ -238,7 +243,11 @@ class Engine:
         """Raise the error of a partition that has nothing left to deliver, if there is one. Others come first next time."""
         if self.readahead.has_records or self.fetcher.is_decoding:
             return
-        faulty = [state for state in self.subscription if state.error is not None and not state.chunks and not state.paused]
+        faulty = [
+            state
+            for state in self.subscription
+            if state.error is not None and not state.chunks and not state.paused and self.readahead.is_wanted(state)
+        ]
         if not faulty:
             return
         self._told.intersection_update(faulty)

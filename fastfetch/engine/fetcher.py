@@ -132,6 +132,10 @@ class Fetcher:
         left = self._config.max_buffered_bytes - self.used_bytes
         return max(0, left + job.reserved_bytes)
 
+    def heard_ms(self, state: PartitionState) -> int:
+        """When a broker last told of the partition's log, if only that nothing had changed in it; -1: not yet."""
+        return max(state.heard_ms, *(s.answered_ms for s in self._sessions.values() if s.speaks_of(state)), -1)
+
     def pump(self, now_ms: int) -> None:
         """Send what can be sent. Called after everything that happens."""
         self._replicas.pump(now_ms)
@@ -164,6 +168,8 @@ class Fetcher:
                 self.is_starved = True
                 continue
             wanted = [s for s in states if s.is_fetchable and s not in covered and self._is_due(s, now_ms)]
+            if self._readahead.only is not None:
+                wanted = self._without_unwanted(wanted)
             if not wanted:
                 continue
             size, cost = self._size(wanted)
@@ -187,6 +193,12 @@ class Fetcher:
             if lane is Lane.DATA and session is self._sessions[node_id]:
                 self._all_asked_ms[node_id] = now_ms + ALL_ASKED_MS
             self._send(channel, wanted, session, size, cost, now_ms)
+
+    def _without_unwanted(self, wanted: list[PartitionState]) -> list[PartitionState]:
+        some = [state for state in wanted if not state.chunks or self._readahead.is_wanted(state)]
+        if len(some) < len(wanted):
+            self.is_starved = True  # the next hand-out may be for others
+        return some
 
     def _enough_of(self, wanted: list[PartitionState], size: int) -> list[PartitionState]:
         """The first few of many partitions that are known to have more than an answer of `size` bytes can bring; else none.
@@ -373,6 +385,8 @@ class Fetcher:
                 if part.error_code == 0:
                     note_log(state, part)  # within a session it is said once
                 continue
+            if part.error_code == 0:
+                state.heard_ms = now_ms
             if part.error_code != 0:
                 self._refused(state, part, response, node_id, now_ms)
             elif part.diverging_epoch is not None:

@@ -5,12 +5,15 @@ undone until the caller has the list in hand, so that an interrupt between the t
 
 Partitions take turns: one that was served goes to the end of the queue, so a busy one can't starve the others
 (librdkafka#379, librdkafka#1854).
+
+A caller may ask for some partitions only (`only`). The others keep what they have, and are asked for no more as long as they
+have something: a caller who never comes back for them would otherwise find the budget full of what nobody wants.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from fastfetch.engine.subscription import PartitionState, Phase
 from fastfetch.records import Record, RecordBlock
@@ -84,13 +87,20 @@ class ReadAhead:
         self.dropped_bytes = 0  # decoded in vain: seeks, unassigned partitions
         self.released_bytes = 0  # given back by partitions that stayed paused
         self.records_handed_out = 0
+        self.only: Collection[TopicPartition] | None = None  # what the latest caller asks for; None: everything
         # Partitions with something to hand out, longest unserved first. Paused ones are not in it.
         self._queue: dict[PartitionState, None] = {}
 
     @property
     def has_records(self) -> bool:
         """True if the next take() gets somewhere."""
-        return bool(self._queue)
+        only = self.only
+        # A copy: the background thread looks without the lock.
+        return bool(self._queue) if only is None else any(state.tp in only for state in list(self._queue))
+
+    def is_wanted(self, state: PartitionState) -> bool:
+        """Would more of this partition be taken?"""
+        return self.only is None or state.tp in self.only
 
     def add(self, state: PartitionState, chunk: Chunk) -> None:
         """Append what was decoded. The caller has checked ticket and offset."""
@@ -142,8 +152,7 @@ class ReadAhead:
         """
         out = HandOut() if out is None else out
         left = limit
-        for _ in range(len(self._queue)):
-            state = next(iter(self._queue))
+        for state in self._turns():
             if left == 0 or (blocks is not None and len(out.blocks) >= blocks):
                 break
             left = self._take_from(state, out, left, None if blocks is None else blocks - len(out.blocks))
@@ -182,8 +191,7 @@ class ReadAhead:
     def peek(self, limit: int) -> tuple[PartitionState, Chunk, RecordBlock] | None:
         """The next records in turn, at most `limit`, without handing them out; past batches without records the position
         moves."""
-        while self._queue:
-            state = next(iter(self._queue))
+        while (state := self._first()) is not None:
             chunk = state.chunks[0]
             if chunk.blocks:
                 return state, chunk, chunk.blocks[0][chunk.row : chunk.row + limit]
@@ -224,6 +232,17 @@ class ReadAhead:
 
     # CPython runs signal handlers after calls and at the ends of loops. What must not be torn apart by one that raises stands
     # between two calls.
+
+    def _turns(self) -> Iterator[PartitionState]:
+        """Every partition once, whose turn it is first. The caller sends each to the end of the queue."""
+        if self.only is None:
+            for _ in range(len(self._queue)):
+                yield next(iter(self._queue))
+        else:
+            yield from [state for state in self._queue if self.is_wanted(state)]
+
+    def _first(self) -> PartitionState | None:
+        return next(filter(self.is_wanted, self._queue), None)
 
     def _turn(self, state: PartitionState) -> None:
         """To the end of the queue, or out of it."""

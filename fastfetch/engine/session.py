@@ -55,7 +55,7 @@ class Asked:
 class FetchSession:
     """What one node knows of what is fetched from it. Without a session (`id` 0) that is what the last request said."""
 
-    __slots__ = ("_refusals", "_retry_at_ms", "_sent", "_states", "by_id", "epoch", "id", "partitions")
+    __slots__ = ("_refusals", "_retry_at_ms", "_sent", "_states", "answered_ms", "by_id", "epoch", "id", "partitions")
 
     def __init__(self) -> None:
         self.id = 0
@@ -63,6 +63,7 @@ class FetchSession:
         self.partitions: dict[Key, Asked] = {}
         self._states: dict[PartitionState, Asked] = {}
         self.by_id = False
+        self.answered_ms = -1  # when the last good answer came; -1: never
         self._sent = NO_SESSION
         self._refusals = 0
         self._retry_at_ms = 0
@@ -110,6 +111,10 @@ class FetchSession:
             "forgotten_topics_data": _forgotten(forgotten, by_id=by_id),
         }
 
+    def speaks_of(self, state: PartitionState) -> bool:
+        """Was it asked about the partition? Then an answer without it says that nothing has changed there."""
+        return state in self._states
+
     def farewell(self) -> dict[str, Any] | None:
         """The fields of a request that ends the session, None if there is none."""
         if self.id == 0:
@@ -118,6 +123,7 @@ class FetchSession:
 
     def answered(self, session_id: int, now_ms: int, *, is_throttled: bool) -> None:
         """A good answer came, with this session id. `is_throttled`: it is empty because the broker wants silence (KIP-219)."""
+        self.answered_ms = now_ms
         sent_id, sent_epoch = self._sent
         if sent_epoch > 0:
             if session_id == sent_id:

@@ -61,7 +61,7 @@ class PartitionState:
     """One assigned partition. A partition that goes and comes back gets a new object: nothing old can find its way into it."""
 
     __slots__ = (
-        "attempts", "buffered_bytes", "checked_epoch", "chunks", "drops", "error", "error_is_sticky", "fetch_offset",
+        "attempts", "buffered_bytes", "checked_epoch", "chunks", "drops", "error", "error_is_sticky", "fetch_offset", "heard_ms",
         "high_watermark", "is_out_of_range", "last_stable_offset", "leader_epoch", "log_start_offset", "max_bytes", "paused",
         "phase", "placements", "position", "refetched_at", "reset_from", "reset_to", "resets", "retry_at_ms", "stale_version",
         "stop", "ticket", "tp",
@@ -98,6 +98,7 @@ class PartitionState:
         self.high_watermark = -1
         self.last_stable_offset = -1
         self.log_start_offset = -1
+        self.heard_ms = -1  # when that was, by the engine's clock; see Fetcher.heard_ms
 
     def __repr__(self) -> str:
         return f"<{self.tp} {self.phase.value} position={self.position}>"
