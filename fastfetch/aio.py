@@ -162,7 +162,7 @@ class AsyncConsumer(BaseConsumer[LoopWaiter]):
                     self._before_poll(LATE_MS)
                     await self._for_the_group(deadline)
                 if as_records:
-                    out.make_records()
+                    out.make_rows(self._rows)
             return out  # noqa: TRY300 - no await since the records were taken: they can't be lost to a cancellation
         except BaseException:
             self._put_back(out)

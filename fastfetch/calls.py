@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fastfetch.core import STEP_MS, Call, CommitCallback, Offsets, Steps, W, log_failure
+from fastfetch.core import STEP_MS, Call, CommitCallback, Offsets, Steps, W
 from fastfetch.duties import DutifulCore, refuse_in_duty
 from fastfetch.engine.arguments import Partitions, as_integer, as_offset, as_partition, as_partitions, as_text, flattened
 from fastfetch.engine.stored import Stored
@@ -35,6 +35,8 @@ HASTY_CLOSE_MS = 100
 
 class BaseConsumer(DutifulCore[W]):
     """See Consumer and AsyncConsumer."""
+
+    _subscribes_alone = False  # True: subscribe() without a group reads all partitions, as other clients' consumers do
 
     # --- choosing partitions --------------------------------------------------------------------------------------------
 
@@ -79,7 +81,7 @@ class BaseConsumer(DutifulCore[W]):
             return
         if pattern is not None:
             self._check_pattern(pattern)
-        if self.config.group_id is None:
+        if self.config.group_id is None and not self._subscribes_alone:
             raise UsageError(
                 "subscribe: partitions are shared within a group; make the consumer with a group_id, or use assign()"
             )
@@ -365,7 +367,7 @@ class BaseConsumer(DutifulCore[W]):
                 offsets = self._uncommitted()
                 if offsets:
                     until_ms = now_ms() + int((deadline - time.monotonic()) * 1000)
-                    engine.commit(offsets, until_ms, is_async=True, automatic=True).callback = log_failure
+                    engine.commit(offsets, until_ms, is_async=True, automatic=True).callback = self._auto_commit_done
         while True:
             with client.lock:
                 left = deadline - time.monotonic()

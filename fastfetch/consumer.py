@@ -100,16 +100,17 @@ class Consumer(BaseConsumer[threading.Lock]):
                     self._before_poll(LATE_MS)
                     self._for_the_group(deadline)
                 if as_records:
-                    out.make_records()
+                    out.make_rows(self._rows)
             return out  # noqa: TRY300 - see above
         except BaseException:
             self._put_back(out)
             raise
 
-    def _peeked(self) -> Iterator[Peeked]:
+    def _peeked(self, timeout_ms: float | None = None) -> Iterator[Peeked]:
+        """What comes next, again and again, for ever; or, with a timeout, until nothing came for so long."""
         while True:
             with Polling(self, "iteration"):
-                deadline = self._quiet_deadline()
+                deadline = self._quiet_deadline() if timeout_ms is None else time.monotonic() + timeout_ms / 1000
                 self._before_poll()
                 self._for_the_group(deadline)
                 found, news = self._peek(deadline)
@@ -120,6 +121,8 @@ class Consumer(BaseConsumer[threading.Lock]):
                     found, news = self._peek(deadline)
             if found is not None:
                 yield found
+            elif timeout_ms is not None:
+                return
 
     def _nothing_subscribed(self) -> None:
         self.unsubscribe()

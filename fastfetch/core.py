@@ -30,7 +30,7 @@ from fastfetch.engine.subscription import Mode, PartitionState
 from fastfetch.errors import ClosedError, ConnectionFailedError, FastFetchError, UsageError, WakeupError
 from fastfetch.errors import TimeoutError as TimedOut
 from fastfetch.net.thread import ClientThread, Waiter, now_ms
-from fastfetch.records import Record
+from fastfetch.records import Record, RecordBlock
 from fastfetch.types import OffsetAndMetadata, TopicPartition
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
     "Steps",
     "W",
     "check_limit",
-    "log_failure",
 ]
 
 log = logging.getLogger("fastfetch.consumer")
@@ -70,8 +69,8 @@ class Peeked(NamedTuple):
     ticket: int
     chunk: Chunk
     row: int
-    records: list[Record]
-    is_whole: bool  # the last one is the last of its block
+    part: RecordBlock
+    is_whole: bool  # its last record is the last of its block
 
 
 class ConsumerCore(Generic[W]):
@@ -168,6 +167,11 @@ class ConsumerCore(Generic[W]):
 
     # --- records --------------------------------------------------------------------------------------------------------
 
+    def _rows(self, block: RecordBlock) -> list[Any]:
+        """What poll() and iteration hand out of a block: one object a record, with its `offset` and `leader_epoch`. Called with
+        no lock held, and undone if it raises."""
+        return block.records()
+
     def _block_limit(self, max_records: int | None) -> int | None:
         """Of poll_blocks(): whole blocks unless somebody set a limit."""
         return self.config.max_poll_records if max_records is None and "max_poll_records" in self.config.explicit else max_records
@@ -229,7 +233,7 @@ class ConsumerCore(Generic[W]):
                 return None, self._news(deadline)
             state, chunk, part = found
             is_whole = chunk.row + len(part) == len(chunk.blocks[0])
-            return Peeked(state, state.ticket, chunk, chunk.row, part.records(), is_whole), None
+            return Peeked(state, state.ticket, chunk, chunk.row, part, is_whole), None
 
     def _duty_first(self, deadline: float) -> tuple[W, float] | None:
         """The group wants something done before records are handed out: look again at once, unless the time is up."""
@@ -259,7 +263,8 @@ class ConsumerCore(Generic[W]):
 
     def _step_through(self, peeked: Peeked) -> Iterator[Record]:
         """Hand out peeked records one by one, until one of them is no longer next: sought, paused or unassigned meanwhile."""
-        state, ticket, chunk, row, records, is_whole = peeked
+        state, ticket, chunk, row, part, is_whole = peeked
+        records = self._rows(part)
         if not is_whole:
             return self._engine.readahead.steps(state, ticket, chunk, row, records)
         last = records.pop()
@@ -291,7 +296,7 @@ class ConsumerCore(Generic[W]):
                 if offsets and (not self._engine.membership.is_active or self._engine.membership.credentials() is not None):
                     deadline = now + self.config.default_api_timeout_ms
                     self._client.poke()
-                    self._engine.commit(offsets, deadline, is_async=True, automatic=True).callback = log_failure
+                    self._engine.commit(offsets, deadline, is_async=True, automatic=True).callback = self._auto_commit_done
         if self._stats_at is not None and now >= self._stats_at:
             self._stats_at = now + self.config.statistics_interval_ms
             with self._client.lock:
@@ -325,6 +330,11 @@ class ConsumerCore(Generic[W]):
             self._calling_back = before
 
     # --- commits --------------------------------------------------------------------------------------------------------
+
+    def _auto_commit_done(self, offsets: dict[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
+        """Called in a later poll, commit or close, with the lock not held."""
+        if error is not None:
+            log.warning("automatic commit of %d offsets failed: %s", len(offsets), error)
 
     def _need_group(self, what: str) -> None:
         if self.config.group_id is None:
@@ -392,11 +402,6 @@ def drained(queue: deque[T]) -> Iterator[T]:
 def check_limit(what: str, limit: int | None) -> None:
     if limit is not None and limit < 1:
         raise UsageError(f"{what}: max_records must be 1 or more, not {limit}")
-
-
-def log_failure(offsets: dict[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
-    if error is not None:
-        log.warning("automatic commit of %d offsets failed: %s", len(offsets), error)
 
 
 # A loop over records makes no call that could find out about a fork: what it has peeked is no longer next in the child.

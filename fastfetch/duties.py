@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from fastfetch.core import STEP_MS, Call, ConsumerCore, Steps, W, log_failure
+from fastfetch.core import STEP_MS, Call, ConsumerCore, Steps, W
 from fastfetch.engine.arguments import as_user_data
 from fastfetch.engine.membership import Describe, Duty, GiveUp, ShareOut, TakeOver
 from fastfetch.errors import UsageError
@@ -148,7 +148,7 @@ class DutifulCore(ConsumerCore[W]):
             offsets = self._uncommitted()
             if offsets:
                 self._client.poke()
-                self._engine.commit(offsets, until_ms, is_async=True, automatic=True).callback = log_failure
+                self._engine.commit(offsets, until_ms, is_async=True, automatic=True).callback = self._auto_commit_done
 
     def _await_commits(self, until_ms: int, deadline: float, duty: GiveUp | None = None, *, check: bool = True) -> Steps[W, bool]:
         """Until no commit is under way, at most until `until_ms`, or until the partitions are lost; False if the deadline comes

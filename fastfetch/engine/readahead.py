@@ -13,7 +13,8 @@ have something: a caller who never comes back for them would otherwise find the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 from fastfetch.engine.subscription import PartitionState, Phase
 from fastfetch.records import Record, RecordBlock
@@ -62,21 +63,21 @@ class HandOut:
     def __init__(self) -> None:
         self.records = 0
         self.blocks: list[RecordBlock] = []
-        self.by_partition: dict[TopicPartition, list[Record]] = {}
+        self.by_partition: dict[TopicPartition, list[Any]] = {}
         self.moves: list[Move] = []
 
     @property
     def progressed(self) -> bool:
         return bool(self.moves)
 
-    def make_records(self) -> None:
-        """Fill `by_partition`."""
+    def make_rows(self, rows: Callable[[RecordBlock], list[Any]]) -> None:
+        """Fill `by_partition` with what `rows` makes of each block."""
         for block in self.blocks:
             tp = TopicPartition(block.topic, block.partition)
             if tp in self.by_partition:
-                self.by_partition[tp] += block.records()
+                self.by_partition[tp] += rows(block)
             else:
-                self.by_partition[tp] = block.records()
+                self.by_partition[tp] = rows(block)
 
 
 class ReadAhead:
