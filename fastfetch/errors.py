@@ -44,6 +44,7 @@ __all__ = [
     "broker_error",
     "error_name",
     "is_retriable",
+    "printable",
 ]
 
 
@@ -497,3 +498,10 @@ def is_retriable(code: int) -> bool:
 def broker_error(code: int, message: str = "") -> BrokerError:
     """The exception for a broker's error code: its own class where callers branch on it, else BrokerError."""
     return _CLASSES.get(code, BrokerError)(message, code=code)
+
+
+def printable(text: str) -> str:
+    """For showing text from outside: control characters, and bytes that are no UTF-8, as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -12,7 +12,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["Cell", "Table", "printable"]
+from fastfetch.errors import printable
+
+__all__ = ["Cell", "Table"]
 
 Cell: TypeAlias = int | float | str | None
 
@@ -63,13 +65,6 @@ class Table:
         for row in self._rows:
             table.add_row(*(Text("" if cell == "" else _plain(cell, ",")) for cell in row))  # of a str [x] would be markup
         return table
-
-
-def printable(text: str) -> str:
-    """The same with control characters, and bytes that are no UTF-8, as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _plain(cell: Cell, group: str = "") -> str:
