@@ -16,9 +16,14 @@ cdef class RecordBlock:
     cdef size_t slab_rows
     cdef Py_ssize_t first               # rows [first, first + n) of the slab
     cdef Py_ssize_t n
+    cdef Py_ssize_t old_first           # rows [old_first, old_end) of the slab are of magic 0 and 1
+    cdef Py_ssize_t old_end
     cdef object cache                   # NumPy views made so far
 
     cdef object column(self, str name, const void *start, str dtype, Py_ssize_t width)
+    cdef int row_magic(self, Py_ssize_t row) noexcept
+    cdef const uint8_t *row_start(self, Py_ssize_t row) noexcept
+    cdef const uint8_t *row_end(self, Py_ssize_t row) noexcept
     cdef list row_headers(self, Py_ssize_t row)
     cdef Record record(self, Py_ssize_t row)
 

@@ -27,6 +27,14 @@ cdef object numpy():
     return _numpy
 
 
+cdef inline const uint8_t *varint_start(const uint8_t *end) noexcept nogil:
+    """Where the varint that ends before `end` begins: all its bytes but the last have the high bit."""
+    end -= 1
+    while (end - 1)[0] & 0x80:
+        end -= 1
+    return end
+
+
 @cython.final
 cdef class RecordBlock:
     """A run of records as columns. Made by decode(), read_log() and consumers.
@@ -123,6 +131,32 @@ cdef class RecordBlock:
         """Values, copied: bytes or None for each record."""
         return spans(self.origin, self.columns.value_starts + self.first, self.columns.value_lengths + self.first, self.n)
 
+    cdef int row_magic(self, Py_ssize_t row) noexcept:
+        """The format the row was in."""
+        if not self.old_first <= row < self.old_end:
+            return 2
+        return 0 if self.columns.timestamp_types[row] == FF_TIMESTAMP_NONE else 1
+
+    cdef const uint8_t *row_start(self, Py_ssize_t row) noexcept:
+        """The row's first byte: its entry's in magic 0 and 1, that of its attributes in magic 2. The walk has proved what is read here."""
+        cdef const uint8_t *key = self.origin + self.columns.key_starts[row]
+        cdef int magic = self.row_magic(row)
+        if magic == 0:
+            return key - 4 - FF_MESSAGE_V0_KEY
+        if magic == 1:
+            return key - 4 - FF_MESSAGE_V1_KEY
+        return varint_start(varint_start(varint_start(key))) - 1     # key length, offset delta, timestamp delta; attributes
+
+    cdef const uint8_t *row_end(self, Py_ssize_t row) noexcept:
+        """Behind the row's last byte."""
+        cdef const uint8_t *value_end = self.origin + self.columns.value_starts[row] + max(self.columns.value_lengths[row], 0)
+        cdef ff_reader r
+        if self.row_magic(row) < 2:
+            return value_end
+        r = ff_reader_of(value_end, <size_t>(self.origin + len(self.view) - value_end))
+        skip_headers(&r)
+        return r.at
+
     cdef list row_headers(self, Py_ssize_t row):
         cdef const uint8_t *at
         if self.columns.header_counts[row] == 0:
@@ -175,6 +209,7 @@ cdef class RecordBlock:
     def __getitem__(self, index):
         cdef Py_ssize_t i, start, stop, step
         cdef int64_t next_offset
+        cdef RecordBlock part
         if isinstance(index, slice):
             start, stop, step = index.indices(self.n)
             if step != 1:
@@ -186,8 +221,11 @@ cdef class RecordBlock:
                 next_offset = self.columns.offsets[self.first + stop - 1] + 1
             else:
                 next_offset = self.columns.offsets[self.first + start]
-            return make_block(
+            part = make_block(
                 self.topic, self.partition, next_offset, self.view, self.slab, self.slab_rows, self.first + start, stop - start)
+            part.old_first = self.old_first
+            part.old_end = self.old_end
+            return part
         i = index
         if i < 0:
             i += self.n
@@ -206,15 +244,11 @@ cdef class RecordBlock:
         cdef size_t capacity = 0
         cdef void *memory
         cdef Buffer slab
-        cdef ff_reader r
         cdef bytes data
+        cdef RecordBlock copy
         if self.n > 0:
-            low = c.key_starts[self.first]
-            high = c.value_starts[last] + max(c.value_lengths[last], 0)
-            if c.header_counts[last] != 0:
-                r = ff_reader_of(self.origin + high, <size_t>(len(self.view) - high))
-                skip_headers(&r)
-                high = r.at - self.origin
+            low = <int32_t>(self.row_start(self.first) - self.origin)
+            high = self.row_end(last) - self.origin
         data = PyBytes_FromStringAndSize(<const char *>self.origin + low, high - low)
         memory = ff_buffer_take(ff_slab_bytes(<size_t>self.n), &capacity)
         if memory == NULL:
@@ -229,7 +263,10 @@ cdef class RecordBlock:
         for row in range(self.n):
             new.key_starts[row] -= low
             new.value_starts[row] -= low
-        return make_block(self.topic, self.partition, self.next_offset, memoryview(data), slab, <size_t>self.n, 0, self.n)
+        copy = make_block(self.topic, self.partition, self.next_offset, memoryview(data), slab, <size_t>self.n, 0, self.n)
+        copy.old_first = max(self.old_first - self.first, 0)
+        copy.old_end = max(self.old_end - self.first, 0)
+        return copy
 
     def __repr__(self):
         if self.n == 0:

@@ -17,7 +17,7 @@ from fastfetch.kernels.codecs cimport Codecs, acquire_codecs, release_codecs
 from fastfetch.kernels.frames cimport ff_entry, ff_entry_crc, ff_entry_next, ff_entry_offsets, ff_next_entry
 from fastfetch.kernels.wire cimport *
 from fastfetch.records.aborted cimport AbortedTransactions
-from fastfetch.records.block cimport make_block
+from fastfetch.records.block cimport RecordBlock, make_block
 from fastfetch.records.buffers cimport Buffer, own_buffer
 from fastfetch.records.plan cimport ff_plan_all, ff_planner, ff_steps
 from fastfetch.records.runs cimport ff_free_runs, ff_run, ff_run_task, ff_stats, ff_task
@@ -428,6 +428,7 @@ cdef void take_runs(Decoded out, ff_task *task, object view, str topic, int part
     cdef Py_ssize_t i
     cdef ff_run *run
     cdef Buffer slab, arena
+    cdef RecordBlock block
     cdef object data
     for i in range(task.runs_n):
         run = &task.runs[i]
@@ -439,4 +440,7 @@ cdef void take_runs(Decoded out, ff_task *task, object view, str topic, int part
             data = memoryview(arena)
         else:
             data = view[run.at:run.at + run.size]
-        out.blocks.append(make_block(topic, partition, run.next_offset, data, slab, run.slab_rows, 0, run.rows))
+        block = make_block(topic, partition, run.next_offset, data, slab, run.slab_rows, 0, run.rows)
+        block.old_first = run.old_first
+        block.old_end = run.old_end
+        out.blocks.append(block)

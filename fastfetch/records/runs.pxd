@@ -15,6 +15,8 @@ ctypedef struct ff_run:     # a finished block
     size_t slab_rows        # stride of the columns
     Py_ssize_t rows
     int64_t next_offset
+    Py_ssize_t old_first    # rows [old_first, old_end) are of magic 0 and 1: what lies before a key depends on it
+    Py_ssize_t old_end
 
 
 ctypedef struct ff_stats:

@@ -247,9 +247,13 @@ cdef inline void begin_walk(ff_task *task, ff_run *run, ff_columns *columns, ff_
     walk.null_lengths = 0
 
 
-cdef inline void end_walk(ff_task *task, ff_run *run, ff_walk *walk, int status) noexcept nogil:
+cdef inline void end_walk(ff_task *task, ff_run *run, ff_walk *walk, int magic, int status) noexcept nogil:
     if walk.rows > run.rows:
         run.next_offset = walk.next_offset
+        if magic < 2:
+            if run.old_end == 0:
+                run.old_first = run.rows
+            run.old_end = walk.rows
     task.stats.records += walk.rows - run.rows
     run.rows = walk.rows
     task.next_offset = walk.next_offset
@@ -314,7 +318,7 @@ cdef int deliver(ff_task *task, const ff_entry *entry, ff_run *run, bint timed) 
         run.arena_used += size
     elif not compressed:
         run.size = <size_t>(entry.data - task.data) + entry.size - run.at
-    end_walk(task, run, &walk, status)
+    end_walk(task, run, &walk, entry.magic, status)
     if status == FF_OK and walk.rows > 0:
         run.next_offset = max(walk.next_offset, ff_entry_next(entry))
     return status
@@ -339,6 +343,8 @@ cdef int check_entry(ff_task *task, const ff_entry *entry, int action) noexcept 
 
 
 cdef inline bint run_is_full(const ff_task *task, const ff_run *run, const ff_entry *entry) noexcept nogil:
+    if entry.magic < 2 and 0 < run.old_end < run.rows:       # a block has one stretch of old rows
+        return True
     if run.arena == NULL:
         return <size_t>(entry.data - task.data) + entry.size - run.at > <size_t>BLOCK_SPAN
     return run.arena_used > ARENA_FULL or run.arena_used + task.max_batch_bytes > <size_t>BLOCK_SPAN and run.arena_used > 0
