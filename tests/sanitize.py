@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = ROOT / "build" / "sanitize" / "lib"
 REPORTS = ROOT / "build" / "sanitize" / "report"  # .PID is added; on stderr they would end in pytest's capture and go with it
-TESTS = ("tests/records", "tests/hostile", "tests/test_headers.py")
+TESTS = ("tests/records", "tests/hostile", "tests/c_api", "tests/test_headers.py")
 INPUTS = 200_000
 
 

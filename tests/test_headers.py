@@ -18,6 +18,7 @@ PROGRAMS = sorted(path.stem for path in (ROOT / "tests" / "c").glob("*.c"))
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pedantic"]
 SANITIZED = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+CXX = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 
 pytestmark = pytest.mark.skipif(CC is None, reason="no C compiler")
 
@@ -28,7 +29,7 @@ def compiled(arguments: list[str | Path]) -> subprocess.CompletedProcess[str]:
 
 
 def test_all_headers_are_here():
-    assert {"codec.h", "columns.h", "crc32c.h", "layout.h", "status.h", "wire.h"} <= set(HEADERS)
+    assert {"codec.h", "columns.h", "crc32c.h", "fetch.h", "layout.h", "record_headers.h", "status.h", "wire.h"} <= set(HEADERS)
 
 
 @pytest.mark.parametrize("header", HEADERS)
@@ -41,6 +42,17 @@ def test_a_header_compiles_alone(header: str, tmp_path: Path):
     include = f'#include "fastfetch/{header}"\n'
     source.write_text(2 * include + "int alone(void);\nint alone(void) { return 0; }\n")
     done = compiled([*STRICT, "-Wno-unused-function", *includes, "-c", source, "-o", tmp_path / "alone.o"])
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(CXX is None, reason="no C++ compiler")
+def test_the_headers_compile_as_cpp(tmp_path: Path):
+    source = tmp_path / "all.cpp"
+    use = "ff_decode_options options = FF_DECODE_DEFAULTS;\nconst ff_capi *import() { return ff_import(); }\n"
+    source.write_text("".join(f'#include "fastfetch/{header}"\n' for header in HEADERS) + use)
+    flags = ["-std=c++11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]
+    command = [CXX, *flags, "-I", INCLUDE, "-isystem", sysconfig.get_path("include"), "-c", source, "-o", tmp_path / "all.o"]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -145,7 +145,7 @@ cdef void response_tags(ff_fetch_walk *w) noexcept nogil:
 
 
 cdef int ff_fetch_open(ff_fetch_walk *w, const uint8_t *data, size_t n, int version) noexcept nogil:
-    """Read the head of a response of `n` bytes, which starts with the correlation id. The version is the caller's to check."""
+    """Read the head of a response of `n` bytes, which starts with the correlation id."""
     w.r = ff_reader_of(data, n)
     w.data = data
     w.version = version
@@ -160,6 +160,8 @@ cdef int ff_fetch_open(ff_fetch_walk *w, const uint8_t *data, size_t n, int vers
     w.topic_id = NULL
     w.endpoints_left = 0
     begin(w, FF_FETCH_HEADER)
+    if not FF_FETCH_OLDEST <= version <= FF_FETCH_NEWEST:
+        return FF_UNSUPPORTED_VERSION
     w.correlation_id = ff_int32(&w.r)
     if w.flexible:
         if not w.r.bad:

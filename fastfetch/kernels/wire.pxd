@@ -31,6 +31,7 @@ cdef extern from "fastfetch/status.h" nogil:
         FF_OUTPUT_FULL
         FF_NO_MEMORY
         FF_RAISED
+        FF_UNSUPPORTED_VERSION
 
     const char *ff_status_text(int status)
 
@@ -146,3 +147,19 @@ cdef extern from "fastfetch/columns.h" nogil:
     size_t ff_slab_bytes(size_t rows)
     ff_columns ff_columns_of(void *slab, size_t rows)
     void ff_columns_copy(ff_columns *to, const ff_columns *c, size_t start, size_t n)
+
+
+cdef extern from "fastfetch/record_headers.h" nogil:
+    ctypedef struct ff_header:
+        const uint8_t *key
+        const uint8_t *value
+        int32_t key_bytes
+        int32_t value_bytes
+
+    ctypedef struct ff_headers:
+        ff_reader r
+        int32_t left
+
+    ff_headers ff_headers_at(const uint8_t *at, size_t n)
+    ff_headers ff_headers_of(const ff_columns *columns, size_t row, const uint8_t *data, size_t data_bytes)
+    int ff_next_header(ff_headers *headers, ff_header *header)

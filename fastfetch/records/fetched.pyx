@@ -28,13 +28,12 @@ from fastfetch.kernels.fetch cimport (
     FF_FETCH_REPLICA,
     FF_FETCH_RECORDS,
     FF_FETCH_PARTITION_TAGS,
+    FF_FETCH_OLDEST,
+    FF_FETCH_NEWEST,
 )
-from fastfetch.kernels.wire cimport FF_OK, ff_reader
+from fastfetch.kernels.wire cimport FF_OK, FF_UNSUPPORTED_VERSION, ff_reader
 
 __all__ = ["FetchResponse", "FetchedPartition", "read_fetch_response"]
-
-cdef int OLDEST = 4
-cdef int NEWEST = 18
 
 
 @cython.final
@@ -147,8 +146,6 @@ def read_fetch_response(frame, int version):
     Raises ProtocolError for bytes that don't follow the schema, UnsupportedVersionError for another version. Nothing is allocated
     for a count that the bytes don't bear out. Bytes after the response are ignored.
     """
-    if not OLDEST <= version <= NEWEST:
-        raise UnsupportedVersionError(f"Fetch (api key 1) v{version} is unknown to fastfetch, which speaks {OLDEST} to {NEWEST}")
     cdef object view = memoryview(frame).cast("B")
     cdef const uint8_t[::1] data = view
     cdef Py_ssize_t n = data.shape[0]
@@ -162,8 +159,13 @@ def read_fetch_response(frame, int version):
     cdef object topic_id = None
     cdef list partitions = []
     cdef list endpoints = []
+    cdef int status
     cdef FetchResponse out
-    if ff_fetch_open(&w, base, <size_t>n, version) != FF_OK:
+    status = ff_fetch_open(&w, base, <size_t>n, version)
+    if status == FF_UNSUPPORTED_VERSION:
+        raise UnsupportedVersionError(
+            f"Fetch (api key 1) v{version} is unknown to fastfetch, which speaks {FF_FETCH_OLDEST} to {FF_FETCH_NEWEST}")
+    if status != FF_OK:
         raise malformed(&w, n)
     while True:
         if ff_fetch_next(&w, &p, &more) != FF_OK:

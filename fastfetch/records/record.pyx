@@ -124,22 +124,17 @@ cdef list spans(const uint8_t *origin, const int32_t *starts, const int32_t *len
 
 cdef list read_headers(const uint8_t *at, const uint8_t *end, int32_t count):
     """Headers at `at`: their number, then the pairs. The walk that wrote the columns has proved them."""
-    cdef ff_reader r = ff_reader_of(at, <size_t>(end - at))
+    cdef ff_headers headers = ff_headers_at(at, <size_t>(end - at))
+    cdef ff_header header
     cdef list out = PyList_New(count)
-    cdef int32_t i, length
-    cdef const uint8_t *p
+    cdef int32_t i
     cdef object key, value, pair
-    ff_varint32(&r)
     for i in range(count):
-        length = ff_varint32(&r)
-        p = ff_take(&r, <size_t>length)
-        key = PyUnicode_DecodeUTF8(<const char *>p, length, "surrogateescape")
-        length = ff_varint32(&r)
-        if length < 0:
-            value = None
-        else:
-            p = ff_take(&r, <size_t>length)
-            value = PyBytes_FromStringAndSize(<const char *>p, length)
+        ff_next_header(&headers, &header)
+        key = PyUnicode_DecodeUTF8(<const char *>header.key, header.key_bytes, "surrogateescape")
+        value = None
+        if header.value_bytes >= 0:
+            value = PyBytes_FromStringAndSize(<const char *>header.value, header.value_bytes)
         pair = (key, value)
         Py_INCREF(pair)
         PyList_SET_ITEM(out, i, pair)
@@ -147,11 +142,8 @@ cdef list read_headers(const uint8_t *at, const uint8_t *end, int32_t count):
 
 
 cdef void skip_headers(ff_reader *r) noexcept nogil:
-    cdef int32_t count = ff_varint32(r)
-    cdef int32_t length
-    while count > 0 and not r.bad:
-        ff_take(r, <size_t>ff_varint32(r))
-        length = ff_varint32(r)
-        if length > 0:
-            ff_take(r, <size_t>length)
-        count -= 1
+    cdef ff_headers headers = ff_headers_at(r.at, ff_left(r))
+    cdef ff_header header
+    while ff_next_header(&headers, &header):
+        pass
+    r[0] = headers.r

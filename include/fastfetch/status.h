@@ -30,7 +30,8 @@ typedef enum {
     /* not about the bytes                                                                                        */
     FF_OUTPUT_FULL,         /* the output buffer is too small: grow it and call again                            */
     FF_NO_MEMORY,
-    FF_RAISED               /* a Python codec provider raised; the exception is set                              */
+    FF_RAISED,              /* a Python codec provider raised; the exception is set                              */
+    FF_UNSUPPORTED_VERSION  /* a version of the fetch response that is not read                                  */
 } ff_status;
 
 static inline const char *ff_status_text(int status) {
@@ -60,6 +61,7 @@ static inline const char *ff_status_text(int status) {
     case FF_OUTPUT_FULL: return "output buffer full";
     case FF_NO_MEMORY: return "out of memory";
     case FF_RAISED: return "exception raised";
+    case FF_UNSUPPORTED_VERSION: return "unsupported version";
     default: return "unknown status";
     }
 }
