@@ -91,5 +91,5 @@ annotate: $(VENV)/.ready
 
 clean:
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks tests/c_api/build
-	@find fastfetch \( -name '*.so' -o -name '*.html' -o -name '*.c' \) -delete
+	@find fastfetch \( -name '*.so' -o -name '*.html' -o -name '*.c' ! -name floor.c \) -delete
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

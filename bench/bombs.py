@@ -21,7 +21,8 @@ from pathlib import Path
 import cramjam
 import lz4.block  # type: ignore[import-untyped]
 
-from bench.measure import Figure, memory_bytes
+from bench.measure import Figure
+from fastfetch.benchmark.clients import memory_bytes
 from fastfetch.testing.batches import encode_batch
 
 __all__ = ["BOMBS", "figures"]

@@ -1,30 +1,29 @@
-"""End to end: from a real broker on loopback into fastfetch and its peers. Every reading is a process of its own (readers.py).
+"""End to end: from a real broker on loopback into fastfetch and its peers, as `kfetch bench consume` measures it.
 
-Contenders take turns, round by round, in an order that is reversed each time; a figure is the median of the ratios of readings of
-the same round. The first round is short and does not count: it fills the page cache and lets the broker's JIT settle. The slow
-peers read fewer records of the same topic, and what is compared is the time, or processor time, of a record.
+Every reading is a process of its own, and contenders take turns (fastfetch/benchmark/contest.py); a figure is the median of the
+ratios of readings of the same round. The warm-up round is short. The slow peers read fewer records of the same topic, and what is
+compared is the time, or processor time, of a record.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from bench.measure import Figure, skipped
-from bench.peers import franz_go
-from bench.readers import FETCH_BYTES, Reading
 from bench.topics import TOPICS, Stock
+from fastfetch.benchmark.clients import FETCH_BYTES, Job, Turn
+from fastfetch.benchmark.contest import ReadingError, absent, alternate, run
+from fastfetch.benchmark.contest import take as take_turn
 
 __all__ = ["e2e_figures", "partition_figures", "peer_figures"]
 
 ROUNDS = 5
 WARM_UP = 10  # the first round reads a tenth
-READING_SECONDS = 300
+WIRE_SECONDS = 300
 TITLES = {
     "none": "JSON ~200 B, uncompressed",
     "lz4": "JSON ~200 B, lz4",
@@ -36,15 +35,15 @@ CACHED = "confluent-kafka 300"
 PART = {"confluent-kafka": 5, CACHED: 5, "aiokafka": 10, "kafka-python": 30}
 
 Scale = Callable[[int], int]
-Cost = Callable[[Reading], float]
+Cost = Callable[[Turn], float]
 
 
-def seconds(reading: Reading) -> float:
+def seconds(reading: Turn) -> float:
     """On the wall, a record."""
     return reading.seconds / reading.records
 
 
-def cpu(reading: Reading) -> float:
+def cpu(reading: Turn) -> float:
     """Processor seconds a record: all threads of the process, user and system."""
     return reading.cpu / reading.records
 
@@ -67,32 +66,15 @@ class Contender:
         return replace(self, records=max(1, self.records // share))
 
 
-class ReadingError(Exception):
-    """A client could not read a topic; the message says which and why."""
-
-
-def take(stock: Stock, contender: Contender) -> Reading:
+def take(stock: Stock, contender: Contender) -> Turn:
     """One reading, in a process of its own. Raises ReadingError."""
     topic = contender.topic
-    arguments = [stock.bootstrap, topic, str(contender.records), str(TOPICS[topic].partitions)]
-    if contender.client == "franz-go":
-        program = franz_go.build()
-        if isinstance(program, str):
-            raise ReadingError(program)
-        command = [str(program), *arguments]
-    elif contender.client == "wire":
-        command = [sys.executable, "-m", "bench.wire", *arguments[:3], str(FETCH_BYTES)]
-    else:
-        command = [sys.executable, "-m", "bench.readers", contender.client, *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=READING_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise ReadingError(f"{contender.client} did not read {topic} within {READING_SECONDS} s") from None
-    if done.returncode:
-        raise ReadingError(
-            f"{contender.client} could not read {topic}: {(done.stderr.strip().splitlines() or ['no output'])[-1]}"
-        )
-    return Reading(**json.loads(done.stdout))
+    if contender.client == "wire":
+        command = [sys.executable, "-m", "bench.wire", stock.bootstrap, topic, str(contender.records), str(FETCH_BYTES)]
+        return run(command, f"wire could not read {topic}", WIRE_SECONDS)
+    if why := absent(contender.client):
+        raise ReadingError(why)
+    return take_turn(contender.client, Job(stock.bootstrap, topic, contender.records, TOPICS[topic].partitions))
 
 
 @dataclass
@@ -100,8 +82,19 @@ class Contest:
     """What came of one. `readings` has one of each client a round; `failed` says why a client could not read."""
 
     fast: str
-    readings: dict[str, list[Reading]] = field(default_factory=dict)
+    readings: dict[str, list[Turn]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, names: Sequence[str], rounds: int, go: Callable[[str, int], Turn]) -> Contest:
+        """Let them have their turns. The first is the one that the figures are about."""
+        result = cls(names[0], {name: [] for name in names})
+        for turn, name, got in alternate(names, rounds, go):
+            if isinstance(got, ReadingError):
+                result.failed[name] = str(got)
+            elif turn:
+                result.readings[name].append(got)
+        return result
 
     def at_least(self, bound: float | None, group: str, name: str, *slow: str, cost: Cost = seconds) -> Figure:
         """How many times cheaper a record is than with the cheapest of the `slow` clients."""
@@ -132,21 +125,12 @@ class Contest:
 
 def contest(stock: Stock, contenders: Sequence[Contender], rounds: int) -> Contest:
     """Let them read in turns. The first is the one that the figures are about."""
-    result = Contest(contenders[0].name, {contender.name: [] for contender in contenders})
-    order = list(contenders)
-    for turn in range(rounds + 1):
-        for contender in order:
-            if contender.name in result.failed:
-                continue
-            try:
-                reading = take(stock, contender if turn else contender.part(WARM_UP))
-            except ReadingError as error:
-                result.failed[contender.name] = str(error)
-                continue
-            if turn:
-                result.readings[contender.name].append(reading)
-        order.reverse()
-    return result
+    by_name = {contender.name: contender for contender in contenders}
+
+    def go(name: str, turn: int) -> Turn:
+        return take(stock, by_name[name] if turn else by_name[name].part(WARM_UP))
+
+    return Contest.of(list(by_name), rounds, go)
 
 
 def e2e_figures(stock: Stock, scale: Scale) -> list[Figure]:

@@ -26,10 +26,10 @@ import click
 import fastfetch
 from bench import bombs, e2e, groups, idle, kills, memory
 from bench.corpus import OUT, Corpus, corpus, wire_corpus
-from bench.floor import Floor, crc_name, floor_codecs
 from bench.measure import Figure, Samples, alternate, difference_figure, plain_table, ratio_figure, skipped, table
-from bench.peers import aiokafka_records, kafka_python_records
 from bench.topics import Stock, stocked
+from fastfetch.benchmark.decoders import peer_decoder
+from fastfetch.benchmark.floor import Floor, crc_name, floor_codecs
 from fastfetch.testing.batches import encode_batch
 from tests.live.kafka_cluster import missing_tools
 
@@ -84,11 +84,11 @@ def decode_figures(scale: Scale) -> list[Figure]:
         elif at_most is not None:
             against_floor.append(skipped("floor", data.title, f"the C library for {data.codec} is not on this machine"))
         quick.pop("floor", None)
-        samples = alternate(quick | {"aiokafka": partial(aiokafka_records.decode, raw)}, data.records, rounds=scale(15))
+        samples = alternate(quick | {"aiokafka": partial(peer_decoder("aiokafka"), raw)}, data.records, rounds=scale(15))
         against_peer.append(ratio_figure("aiokafka", data.title, samples, "aiokafka", "fastfetch", ">=", at_least))
         if name in OBJECT_SETS:
             samples = alternate(
-                quick | {"kafka-python": partial(kafka_python_records.decode, raw)},
+                quick | {"kafka-python": partial(peer_decoder("kafka-python"), raw)},
                 data.records,
                 rounds=scale(5),
                 warmups=1,

@@ -20,14 +20,14 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from functools import partial
 
-from bench.e2e import Contest, ReadingError
+from bench.e2e import Contest
 from bench.measure import Figure
-from bench.readers import FASTFETCH, Clock, Reading
 from bench.topics import Stock
+from fastfetch.benchmark.clients import FASTFETCH, Clock, Turn
+from fastfetch.benchmark.contest import ReadingError
 
 __all__ = ["TOPIC", "figures"]
 
@@ -41,7 +41,7 @@ CLIENTS = ("fastfetch", "confluent-kafka")
 # --- in a process of its own ----------------------------------------------------------------------------------------------
 
 
-def _join_fastfetch(bootstrap: str, topic: str, group: str) -> Reading:
+def _join_fastfetch(bootstrap: str, topic: str, group: str) -> Turn:
     from fastfetch import Consumer
 
     clock = Clock()
@@ -52,7 +52,7 @@ def _join_fastfetch(bootstrap: str, topic: str, group: str) -> Reading:
         return clock.stop(1)
 
 
-def _join_confluent(bootstrap: str, topic: str, group: str) -> Reading:
+def _join_confluent(bootstrap: str, topic: str, group: str) -> Turn:
     from confluent_kafka import Consumer
 
     clock = Clock()
@@ -125,15 +125,15 @@ def _go(process: subprocess.Popen[str]) -> None:
     print(file=process.stdin, flush=True)
 
 
-def join(stock: Stock, client: str) -> Reading:
+def join(stock: Stock, client: str) -> Turn:
     """One new group of one member, until its first record. Raises ReadingError."""
     with _process("join", client, stock.bootstrap, TOPIC, f"join-{uuid.uuid4()}") as process:
-        reading = Reading(**json.loads(_line(process)))
+        reading = Turn(**json.loads(_line(process)))
         process.wait()  # it leaves the group meanwhile, which must not count for the next one
         return reading
 
 
-def share(stock: Stock, manner: str) -> Reading:
+def share(stock: Stock, manner: str) -> Turn:
     """The whole topic by two processes at once. Raises ReadingError."""
     group = f"share-{uuid.uuid4()}" if manner == "subscribe" else ""
     with contextlib.ExitStack() as running:
@@ -142,39 +142,20 @@ def share(stock: Stock, manner: str) -> Reading:
             _line(process)
         for process in both:
             _go(process)
-        readings = [Reading(**json.loads(_line(process))) for process in both]
-    return Reading(
+        readings = [Turn(**json.loads(_line(process))) for process in both]
+    return Turn(
         max(each.seconds for each in readings), sum(each.cpu for each in readings), sum(each.records for each in readings)
     )
 
 
-def _alternate(take: Callable[[str], Reading], names: Sequence[str], rounds: int) -> Contest:
-    """In turns, in an order that is reversed each round; the first round does not count."""
-    result = Contest(names[0], {name: [] for name in names})
-    order = list(names)
-    for turn in range(rounds + 1):
-        for name in order:
-            if name in result.failed:
-                continue
-            try:
-                reading = take(name)
-            except ReadingError as error:
-                result.failed[name] = str(error)
-                continue
-            if turn:
-                result.readings[name].append(reading)
-        order.reverse()
-    return result
-
-
 def figures(stock: Stock, scale: Callable[[int], int]) -> list[Figure]:
     """Join to first record, and the throughput of two."""
-    joins = _alternate(partial(join, stock), CLIENTS, scale(ROUNDS))
+    joins = Contest.of(CLIENTS, scale(ROUNDS), lambda client, _: join(stock, client))
     first = joins.at_most(1.2, "groups", "join to first record: of confluent-kafka", "confluent-kafka")
     if not joins.failed:
         medians = {name: statistics.median(reading.seconds for reading in readings) for name, readings in joins.readings.items()}
         first = replace(first, detail=", ".join(f"{name} {median * 1000:.0f} ms" for name, median in medians.items()))
-    shares = _alternate(partial(share, stock), ("subscribe", "assign"), scale(SHARE_ROUNDS))
+    shares = Contest.of(("subscribe", "assign"), scale(SHARE_ROUNDS), lambda manner, _: share(stock, manner))
     return [first, shares.at_least(0.9, "groups", "a group of two: throughput over assign", "assign")]
 
 

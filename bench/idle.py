@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 
 from bench.measure import Figure
-from bench.readers import Clock
 from bench.topics import TOPICS, Stock
+from fastfetch.benchmark.clients import Clock
 
 __all__ = ["figures"]
 

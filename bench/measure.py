@@ -8,20 +8,21 @@ wall will do, and the machine has to be idle.
 
 from __future__ import annotations
 
-import gc
 import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+
+from fastfetch.benchmark.contest import alternate as in_turns
+from fastfetch.benchmark.contest import gc_off
+from fastfetch.benchmark.results import spread
 
 __all__ = [
     "Figure",
     "Samples",
     "alternate",
     "difference_figure",
-    "memory_bytes",
     "plain_table",
     "ratio_figure",
     "skipped",
@@ -40,34 +41,22 @@ def alternate(
     clock: Callable[[], int] = time.thread_time_ns,
 ) -> Samples:
     """Nanoseconds per record of each contender, one number a round. Freeing what a contender returns is part of its time."""
-    for _ in range(warmups):
+    for _ in range(1, warmups):
         for contender in contenders.values():
             contender()
     samples: Samples = {name: [] for name in contenders}
-    order = list(contenders)
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(rounds):
-            for name in order:
-                contender = contenders[name]
-                begun = clock()
-                contender()
-                samples[name].append((clock() - begun) / records)
-            order.reverse()  # nobody always follows the same neighbour and inherits its cache
-    finally:
-        if enabled:
-            gc.enable()
+
+    def go(name: str, _: int) -> float:
+        contender = contenders[name]
+        begun = clock()
+        contender()
+        return (clock() - begun) / records
+
+    with gc_off():
+        for turn, name, cost in in_turns(list(contenders), rounds, go):
+            if turn:
+                samples[name].append(cost)
     return samples
-
-
-def memory_bytes(field: str) -> int:
-    """VmRSS (resident now) or VmHWM (its peak) of this process."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) << 10
-    raise RuntimeError(f"no {field} in /proc/self/status")
 
 
 @dataclass(frozen=True)
@@ -89,10 +78,8 @@ class Figure:
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        if len(self.values) < 3:
-            return min(self.values), max(self.values)
-        first, _, third = statistics.quantiles(self.values, n=4)
-        return first, third
+        found = spread(self.values)
+        return found.low, found.high
 
     @property
     def met(self) -> bool | None:

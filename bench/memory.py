@@ -14,8 +14,9 @@ import subprocess
 import sys
 import time
 
-from bench.measure import Figure, memory_bytes
+from bench.measure import Figure
 from bench.topics import TOPICS, Stock
+from fastfetch.benchmark.clients import memory_bytes
 
 __all__ = ["TOPICS_USED", "figures"]
 

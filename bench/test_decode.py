@@ -13,13 +13,13 @@ import pytest
 
 import fastfetch
 from bench.corpus import CORPORA, Corpus, corpus, wire_corpus
-from bench.floor import ALL, CRC, INFLATE, Floor, floor_codecs
-from bench.peers import aiokafka_records, kafka_python_records
+from fastfetch.benchmark.decoders import peer_decoder
+from fastfetch.benchmark.floor import ALL, CRC, INFLATE, Floor, floor_codecs
 
 DECODERS: dict[str, Callable[[bytes], object]] = {
     "fastfetch": fastfetch.decode,
-    "aiokafka": aiokafka_records.decode,
-    "kafka-python": kafka_python_records.decode,
+    "aiokafka": peer_decoder("aiokafka"),
+    "kafka-python": peer_decoder("kafka-python"),
 }
 
 

@@ -1,6 +1,6 @@
 """The wire: fetches what a client would fetch and drops the bytes. What is left is the broker, the loopback, one copy.
 
-    python -m bench.wire BOOTSTRAP TOPIC RECORDS FETCH_BYTES      # prints one line of JSON, as bench.readers does
+    python -m bench.wire BOOTSTRAP TOPIC RECORDS FETCH_BYTES      # prints one line of JSON, as a client does
 
 A first pass, untimed, looks at the batch headers to learn at which offsets the answers end. The timed one knows them: requests
 are pipelined, so that the broker has the next one before the last answer is read, and the bytes go into the same buffer again and
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Self
 
-from bench.readers import Clock, Reading
+from fastfetch.benchmark.clients import Clock, Turn
 
 __all__ = ["Wire", "measure"]
 
@@ -110,7 +110,7 @@ def _end(answer: memoryview, offset: int, topic_length: int) -> int:
     return offset
 
 
-def measure(bootstrap: str, topic: str, records: int, fetch_bytes: int) -> Reading:
+def measure(bootstrap: str, topic: str, records: int, fetch_bytes: int) -> Turn:
     """One reading. Raises RuntimeError if the topic is too short, or the broker's answers are not the same twice."""
     with Wire(bootstrap, topic, fetch_bytes) as wire:
         offsets, end, expected = wire.learn(records)

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from bench import e2e, groups, topics, wire
-from bench.e2e import Contender, Contest, ReadingError, contest, cpu, take
+from bench.e2e import Contender, Contest, contest, cpu, take
 from bench.measure import Figure, plain_table, skipped
-from bench.readers import READERS, Reading
 from bench.topics import Stock, Topic, write_segments
 from fastfetch import read_log
+from fastfetch.benchmark.clients import Turn
+from fastfetch.benchmark.contest import ReadingError
 from fastfetch.testing import Broker, encode_batch
 
 BATCH = encode_batch([b"v%d" % number for number in range(10)], codec="lz4", leader_epoch=0)
@@ -31,8 +32,8 @@ def stock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stock]:
         yield Stock(broker.bootstrap_servers, {"small": 10 * BATCHES})
 
 
-@pytest.mark.parametrize("client", READERS)
-def test_a_reader_reads_to_the_end(stock: Stock, client: str) -> None:
+@pytest.mark.parametrize("client", ["fastfetch defaults", "wire"])
+def test_a_reading_is_a_process_of_its_own(stock: Stock, client: str) -> None:
     reading = take(stock, Contender(client, "small", stock.records["small"]))
     assert reading.records == 10 * BATCHES
     assert reading.seconds > 0
@@ -91,8 +92,8 @@ def test_segments_are_a_log_with_offsets_that_go_on(tmp_path: Path) -> None:
     assert [offset for block in read_log(folder) for offset in block.offsets] == list(range(70))
 
 
-def readings(*seconds: float, records: int = 10) -> list[Reading]:
-    return [Reading(each, 2 * each, records) for each in seconds]
+def readings(*seconds: float, records: int = 10) -> list[Turn]:
+    return [Turn(each, 2 * each, records) for each in seconds]
 
 
 def test_a_ratio_is_per_record_and_round_by_round() -> None:
@@ -121,11 +122,11 @@ def test_a_peer_that_cannot_read_is_left_out_but_we_are_not() -> None:
 def test_everyone_takes_turns_and_the_first_round_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[tuple[str, int]] = []
 
-    def reads(stock: Stock, contender: Contender) -> Reading:
+    def reads(stock: Stock, contender: Contender) -> Turn:
         taken.append((contender.client, contender.records))
         if contender.client == "broken":
             raise ReadingError("broken is broken")
-        return Reading(1, 1, contender.records)
+        return Turn(1, 1, contender.records)
 
     monkeypatch.setattr(e2e, "take", reads)
     result = contest(Stock("", {}), [Contender(client, "t", 100) for client in ("a", "broken", "b")], rounds=2)

@@ -102,6 +102,20 @@ def tree(root: Path, *suffixes: str) -> set[str]:
     return {str(path.relative_to(root)) for path in (root / "fastfetch").rglob("*") if path.suffix in suffixes}
 
 
+def programs(root: Path) -> set[str]:
+    """What `kfetch bench` builds on the user's machine: it is data here."""
+    package = root / "fastfetch" / "benchmark"
+    return {
+        str(path.relative_to(root)) for folder in ("franz_go", "java", "") for path in (package / folder).glob("*") if path.is_file()
+        if folder or path.suffix == ".c"
+    }  # fmt: skip
+
+
+def test_the_wheel_ships_what_the_benchmarks_build(root: Path, wheel: Path) -> None:
+    assert {"floor.c", "main.go", "go.mod", "go.sum", "pom.xml"} == {Path(name).name for name in programs(root)}
+    assert programs(root) <= set(zipfile.ZipFile(wheel).namelist())
+
+
 def test_the_wheel_ships_what_others_build_on(root: Path, wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     headers = {f"fastfetch/_include/{path.relative_to(root / 'include')}" for path in (root / "include").rglob("*.h")}
@@ -117,7 +131,8 @@ def test_the_wheel_has_every_module_and_nothing_else(root: Path, wheel: Path) ->
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     modules = tree(root, ".py") | {name.replace(".pyx", sysconfig.get_config_var("EXT_SUFFIX")) for name in tree(root, ".pyx")}
     assert modules <= names, "a package is missing from pyproject.toml"
-    assert {Path(name).suffix for name in names} == {".py", ".pyi", ".pxd", ".so", ".h", ".typed"}
+    made = {".py", ".pyi", ".pxd", ".so", ".h", ".typed"}
+    assert {Path(name).suffix for name in names if name not in programs(root)} == made
     assert {name.split("/")[0] for name in names} == {"fastfetch"}, "tests and benchmarks stay out"
 
 
@@ -138,7 +153,8 @@ def test_the_sdist_has_sources_and_no_generated_c(root: Path, sdist: Path) -> No
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert tree(root, ".py", ".pyx", ".pxd", ".pyi") <= names
-    assert not {name for name in names if name.startswith("fastfetch/") and name.endswith((".c", ".so"))}
+    assert programs(root) <= names
+    assert not {name for name in names - programs(root) if name.startswith("fastfetch/") and name.endswith((".c", ".so"))}
 
 
 def test_get_include_installed_and_in_the_tree(root: Path, installed: Python) -> None:

@@ -1,4 +1,4 @@
-"""Builds floor.c, loads it, and keeps its buffers.
+"""Builds floor.c, loads it, and keeps its buffers. Needs a C compiler: `cc`, or what CC says.
 
 The buffers are allocated once per data set and written before the first round, so the floor never pays for a page fault. That is
 deliberate: the floor is the work itself, with memory for free.
@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import functools
 import hashlib
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
-from bench.corpus import OUT, Corpus
+from fastfetch.benchmark.external import ToolError, cache_folder
+from fastfetch.records import RecordBlock
 
-if TYPE_CHECKING:
-    from fastfetch import RecordBlock
-
-__all__ = ["ALL", "CRC", "INFLATE", "WALK", "Floor", "crc_name", "floor_codecs"]
+__all__ = ["ALL", "CRC", "INFLATE", "WALK", "DataSet", "Floor", "FloorError", "crc_name", "floor_codecs"]
 
 CRC, INFLATE, WALK = 1, 2, 4
 ALL = CRC | INFLATE | WALK
@@ -44,18 +44,45 @@ _PROBLEMS = {
 }
 
 
+class FloorError(Exception):
+    """The floor can't do it; the message says what and why."""
+
+
+class DataSet(Protocol):
+    """Batches of format 2, one after the other. `records` is their number, `inflated` the bytes of all records without batch
+    headers, or more."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def codec(self) -> str: ...
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def inflated(self) -> int: ...
+
+
 class _CColumns(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_void_p) for name, _ in _COLUMNS)
 
 
+@functools.cache
 def _load() -> tuple[ctypes.CDLL, int]:
+    """The library, and which codecs it has. Raises ToolError where it can't be built."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
+    if not compiler or shutil.which(compiler[0]) is None:
+        raise ToolError(f"the floor needs a C compiler: {' '.join(compiler) or 'an empty CC'} is not on PATH")
     version = hashlib.sha256(_SOURCE.read_bytes() + " ".join(compiler + _FLAGS).encode()).hexdigest()[:12]
-    path = OUT / f"floor-{version}.so"
+    path = cache_folder() / f"floor-{version}.so"
     if not path.exists():
-        OUT.mkdir(exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")
-        subprocess.run([*compiler, *_FLAGS, str(_SOURCE), "-o", str(fresh), "-ldl"], check=True)
+        command = [*compiler, *_FLAGS, str(_SOURCE), "-o", str(fresh), "-ldl"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            raise ToolError(f"the floor could not be compiled: {last}")
         fresh.rename(path)  # another process may be building it too
     library = ctypes.CDLL(str(path))
     library.floor_crc_name.restype = ctypes.c_char_p
@@ -68,59 +95,57 @@ def _load() -> tuple[ctypes.CDLL, int]:
     return library, library.floor_open(*(name.encode() for name in names))
 
 
-_library, _found = _load()
-
-
 def crc_name() -> str:
-    """Which CRC-32C the floor was built with."""
-    return str(_library.floor_crc_name().decode())
+    """Which CRC-32C the floor was built with. Raises ToolError, as all of this does."""
+    return str(_load()[0].floor_crc_name().decode())
 
 
 def floor_codecs() -> set[str]:
     """The codecs that have a floor here: their C library is on this machine."""
-    return {"none"} | {name for bit, name in enumerate(("lz4", "zstd", "gzip")) if _found >> bit & 1}
+    return {"none"} | {name for bit, name in enumerate(("lz4", "zstd", "gzip")) if _load()[1] >> bit & 1}
 
 
 class Floor:
     """The floor for one data set: calling it decodes the whole set into the same warm buffers."""
 
-    def __init__(self, corpus: Corpus) -> None:
-        self._data = np.frombuffer(corpus.data, np.uint8)  # keeps the bytes alive and gives their address
-        self.arena = np.zeros(corpus.inflated + 65536 if corpus.codec != "none" else 1, np.uint8)
-        self.columns = {name: np.zeros(corpus.records, dtype) for name, dtype in _COLUMNS}
+    def __init__(self, of: DataSet) -> None:
+        self._decode = _load()[0].floor_decode
+        self._data = np.frombuffer(of.data, np.uint8)  # keeps the bytes alive and gives their address
+        self.arena = np.zeros(of.inflated + 65536 if of.codec != "none" else 1, np.uint8)
+        self.columns = {name: np.zeros(of.records, dtype) for name, dtype in _COLUMNS}
         self._c = _CColumns(*(column.ctypes.data for column in self.columns.values()))
-        self._arguments = (self._data.ctypes.data, len(corpus.data), self.arena.ctypes.data, len(self.arena),
-                           ctypes.byref(self._c), corpus.records)  # fmt: skip
+        self._arguments = (self._data.ctypes.data, len(of.data), self.arena.ctypes.data, len(self.arena),
+                           ctypes.byref(self._c), of.records)  # fmt: skip
         for array in self._buffers():
             array.fill(1)  # zeros() alone would leave the pages to the first round
-        if self() != corpus.records:
-            raise RuntimeError(f"the floor found fewer than the {corpus.records} records of {corpus.name}")
+        if (found := self()) != of.records:
+            raise FloorError(f"the floor found {found} of the {of.records} records of {of.name}")
 
-    def _buffers(self) -> Iterator[np.ndarray]:
+    def _buffers(self) -> Iterator[np.ndarray[Any, Any]]:
         yield self.arena
         yield from self.columns.values()
 
     def __call__(self, stages: int = ALL) -> int:
-        """Decode, or do only some stages (CRC | INFLATE | WALK); returns the number of records, RuntimeError on bad bytes."""
-        count = int(_library.floor_decode(*self._arguments, stages))
+        """Decode, or do only some stages (CRC | INFLATE | WALK); returns the number of records, FloorError on bad bytes."""
+        count = int(self._decode(*self._arguments, stages))
         if count < 0:
-            raise RuntimeError(f"the floor refused the data: {_PROBLEMS[count]}")
+            raise FloorError(f"the floor refused the data: {_PROBLEMS[count]}")
         return count
 
     def compare(self, blocks: Iterable[RecordBlock]) -> None:
-        """Raise RuntimeError unless the floor's columns say the same as those of decoded blocks."""
+        """Raise FloorError unless the floor's columns say the same as those of decoded blocks."""
         self()
         row = 0
         for block in blocks:
             rows = slice(row, row + len(block))
             for name in ("offsets", "timestamps", "key_lengths", "value_lengths", "header_counts"):
                 if not np.array_equal(self.columns[name][rows], getattr(block, name)):
-                    raise RuntimeError(f"the floor and the decoder disagree about {name} from record {row} on")
+                    raise FloorError(f"the floor and the decoder disagree about {name} from record {row} on")
             # Starts count from different places: a block may begin in the middle of the response, or have its own arena.
             for name in ("key_starts", "value_starts"):
                 mine, theirs = self.columns[name][rows].astype(np.int64), getattr(block, name).astype(np.int64)
                 if not np.array_equal(np.diff(mine), np.diff(theirs)):
-                    raise RuntimeError(f"the floor and the decoder disagree about {name} from record {row} on")
+                    raise FloorError(f"the floor and the decoder disagree about {name} from record {row} on")
             row += len(block)
         if row != len(self.columns["offsets"]):
-            raise RuntimeError(f"the decoder found {row} records, the floor {len(self.columns['offsets'])}")
+            raise FloorError(f"the decoder found {row} records, the floor {len(self.columns['offsets'])}")

@@ -1,4 +1,4 @@
-module fastfetch/bench/peers/franz_go
+module fastfetch/franz_go
 
 go 1.26.0
 
