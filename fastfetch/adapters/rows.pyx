@@ -1,5 +1,6 @@
 """Blocks into the record objects of other clients, without a call of Python code a record."""
 
+cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
@@ -142,3 +143,45 @@ def serialized_bytes(RecordBlock block not None) -> int:
     for row in range(block.first, block.first + block.n):
         sum += block.row_end(row) - block.row_start(row)
     return sum
+
+
+@cython.freelist(64)
+cdef class BatchRecord:
+    """A record as it comes out of another client's batch: with its size in bytes and a CRC to ask for, and not yet a consumer's record."""
+
+    cdef readonly object offset, timestamp, timestamp_type, key, value, headers, checksum, size_in_bytes
+
+    def validate_crc(self) -> bool:
+        """The batch's CRC covers its records, and a message of the old formats is its own batch."""
+        return True
+
+    def __repr__(self):
+        return (f"BatchRecord(offset={self.offset}, timestamp={self.timestamp}, key={size_text(self.key)}, value={size_text(self.value)}, "
+                f"headers={len(self.headers)})")
+
+
+cdef str size_text(object data):
+    return "null" if data is None else f"{len(data)} bytes"
+
+
+def batch_records(RecordBlock block not None, type kind not None) -> list:
+    """The block's records as objects of `kind`, BatchRecord or a subclass. Header keys that are not UTF-8 have replacement characters: a client that encodes them
+    again to count bytes would fail at surrogates."""
+    cdef ff_columns *c = &block.columns
+    cdef Py_ssize_t row
+    cdef BatchRecord record
+    cdef list out = []
+    for row in range(block.first, block.first + block.n):
+        record = kind.__new__(kind)
+        record.offset = c.offsets[row]
+        if c.timestamp_types[row] != FF_TIMESTAMP_NONE:
+            record.timestamp = c.timestamps[row]
+            record.timestamp_type = c.timestamp_types[row]
+        record.key = span(block.origin, c.key_starts[row], c.key_lengths[row])
+        record.value = span(block.origin, c.value_starts[row], c.value_lengths[row])
+        record.headers = [
+            (name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), value) for name, value in block.row_headers(row)]
+        record.checksum = checksum(block, row)
+        record.size_in_bytes = block.row_end(row) - block.row_start(row)
+        out.append(record)
+    return out
