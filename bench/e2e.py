@@ -19,7 +19,7 @@ from fastfetch.benchmark.clients import FETCH_BYTES, Job, Turn
 from fastfetch.benchmark.contest import ReadingError, absent, alternate, run
 from fastfetch.benchmark.contest import take as take_turn
 
-__all__ = ["e2e_figures", "partition_figures", "peer_figures"]
+__all__ = ["adapter_figures", "e2e_figures", "partition_figures", "peer_figures"]
 
 ROUNDS = 5
 WARM_UP = 10  # the first round reads a tenth
@@ -189,3 +189,26 @@ def partition_figures(stock: Stock, scale: Scale) -> list[Figure]:
         result.at_most(1.3, "partitions", f"{title}, time", "one"),
         result.at_most(None, "partitions", f"{title}, processor time", "one", cost=cpu),
     ]
+
+
+# What stands in for another client, that client, of the topic's records one in so many for each of the two, and the bound.
+STAND_INS: dict[str, tuple[str, int, float]] = {
+    "kafka-python + fastfetch": ("kafka-python", 10, 4),
+    "aiokafka + fastfetch": ("aiokafka", 5, 1.8),
+    "kafka_api": ("kafka-python", 2, 10),
+    "aiokafka_api": ("aiokafka", 2, 1.8),
+    "confluent_api": ("confluent-kafka", 2, 2),
+    "confluent_api 300": (CACHED, 2, 2),
+}
+
+
+def adapter_figures(stock: Stock, scale: Scale) -> list[Figure]:
+    """Other clients with fastfetch inside, and fastfetch under their names, each over the client itself."""
+    out = []
+    for topic in ("none", "lz4"):
+        records = stock.records[topic]
+        for stand_in, (peer, part, bound) in STAND_INS.items():
+            contenders = [Contender(stand_in, topic, records // part), Contender(peer, topic, records // PART[peer])]
+            result = contest(stock, contenders, scale(ROUNDS))
+            out.append(result.at_least(bound, "adapters", f"{stand_in}, {TITLES[topic]}: over {peer}", peer))
+    return out

@@ -214,6 +214,7 @@ GROUPS: dict[str, Callable[[Scale], list[Figure]]] = {
 LIVE: dict[str, tuple[tuple[str, ...], Callable[[Stock, Scale], list[Figure]]]] = {
     "e2e": (("none", "lz4", "zstd"), e2e.e2e_figures),
     "peers": (("none", "lz4", "zstd", "lz4-5"), e2e.peer_figures),
+    "adapters": (("none", "lz4"), e2e.adapter_figures),
     "partitions": (("none", "none-500"), e2e.partition_figures),
     "groups": ((groups.TOPIC,), groups.figures),
     "memory": (memory.TOPICS_USED, lambda stock, _: memory.figures(stock)),

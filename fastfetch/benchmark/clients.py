@@ -318,6 +318,7 @@ CLIENTS: dict[str, Client] = {
     "kafka_api": Client(KafkaPython, f"{_ADAPTERS}.kafka_api", KAFKA_PYTHON, "poll(10000)", 10_000),
     "aiokafka_api": Client(Aiokafka, f"{_ADAPTERS}.aiokafka_api", AIOKAFKA, "getmany(10000)", 10_000),
     "confluent_api": Client(Confluent, f"{_ADAPTERS}.confluent_api", CONFLUENT, "consume(10000)", 10_000),
+    "confluent_api 300": Client(Confluent, f"{_ADAPTERS}.confluent_api", CONFLUENT, "consume(300)", 300),
 }  # fmt: skip
 CLIENTS |= {
     f"{name} defaults": replace(
