@@ -191,14 +191,12 @@ def partition_figures(stock: Stock, scale: Scale) -> list[Figure]:
     ]
 
 
-# What stands in for another client, that client, of the topic's records one in so many for each of the two, and the bound.
-STAND_INS: dict[str, tuple[str, int, float]] = {
-    "kafka-python + fastfetch": ("kafka-python", 10, 4),
-    "aiokafka + fastfetch": ("aiokafka", 5, 1.8),
-    "kafka_api": ("kafka-python", 2, 10),
-    "aiokafka_api": ("aiokafka", 2, 1.8),
-    "confluent_api": ("confluent-kafka", 2, 2),
-    "confluent_api 300": (CACHED, 2, 2),
+# What stands in for another client: of the topic's records one in so many, and how many times faster it must be.
+STAND_INS: dict[str, dict[str, tuple[int, float]]] = {
+    "kafka-python": {"kafka-python + fastfetch": (10, 4), "kafka_api": (2, 10)},
+    "aiokafka": {"aiokafka + fastfetch": (5, 1.8), "aiokafka_api": (2, 1.8)},
+    "confluent-kafka": {"confluent_api": (2, 2)},
+    CACHED: {"confluent_api 300": (2, 2)},
 }
 
 
@@ -207,8 +205,10 @@ def adapter_figures(stock: Stock, scale: Scale) -> list[Figure]:
     out = []
     for topic in ("none", "lz4"):
         records = stock.records[topic]
-        for stand_in, (peer, part, bound) in STAND_INS.items():
-            contenders = [Contender(stand_in, topic, records // part), Contender(peer, topic, records // PART[peer])]
-            result = contest(stock, contenders, scale(ROUNDS))
-            out.append(result.at_least(bound, "adapters", f"{stand_in}, {TITLES[topic]}: over {peer}", peer))
+        for peer, stand_ins in STAND_INS.items():
+            contenders = [Contender(stand_in, topic, records // part) for stand_in, (part, _) in stand_ins.items()]
+            result = contest(stock, [*contenders, Contender(peer, topic, records // PART[peer])], scale(ROUNDS))
+            for stand_in, (_, bound) in stand_ins.items():
+                figure = replace(result, fast=stand_in)
+                out.append(figure.at_least(bound, "adapters", f"{stand_in}, {TITLES[topic]}: over {peer}", peer))
     return out
