@@ -150,6 +150,7 @@ MEASURES: dict[str, Measure] = {
     "records": Measure("records a second", "records/s", True, lambda r: r.records / r.seconds),
     "wire": Measure("bytes on the wire", "MB/s", True, lambda r: r.wire_bytes / r.seconds / 1e6),
     "inflated": Measure("bytes inflated", "MB/s", True, lambda r: r.inflated_bytes / r.seconds / 1e6),
+    "time": Measure("time a record", "ns", False, lambda r: r.seconds / r.records * 1e9),
     "cpu": Measure("processor time a record", "ns", False, _cpu_ns),
     "memory": Measure("peak memory", "MB", False, lambda r: None if r.peak_rss_bytes is None else r.peak_rss_bytes / 1e6),
 }
