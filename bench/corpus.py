@@ -11,31 +11,31 @@ What was chosen, because it decides the figures:
   The 100-byte values are lines of a metrics agent, the 1 KB values random letters; both without keys, as most such topics.
 - A response has 4 MiB of records before compression; 1 MiB where Python objects are made of all of them (figures.py says why);
   16 MiB on the wire for the figure with two threads.
-- Random numbers come from a seed; a set is cached in out/ under a hash of this file.
+- Random numbers come from a seed; a set is cached in out/ under a hash of this file and of shapes.py.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import pickle
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import cramjam
 
+from fastfetch.benchmark import shapes
+from fastfetch.benchmark.shapes import FIRST_TIMESTAMP_MS, json_events, letters, metric_lines
 from fastfetch.testing.batches import encode_batch, encode_records, rebase
 
-__all__ = ["CORPORA", "OUT", "Corpus", "corpus", "json_values", "wire_corpus"]
+__all__ = ["CORPORA", "OUT", "Corpus", "corpus", "wire_corpus"]
 
 OUT = Path(__file__).resolve().parent / "out"
 BATCH_BYTES = 16384
 RESPONSE_BYTES = 4 << 20
-FIRST_TIMESTAMP_MS = 1_700_000_000_000
 RECORD_OVERHEAD = 12  # what a record costs beside key and value, near enough to decide when a batch is full
 
 
@@ -55,70 +55,23 @@ class Corpus:
 @dataclass(frozen=True)
 class _Recipe:
     title: str
-    values: Callable[[random.Random], Iterator[tuple[bytes | None, bytes]]]
+    values: Callable[[random.Random], shapes.Pairs]
     codec: str
     per_batch: int | None = None
 
 
-def _json(rng: random.Random) -> Iterator[tuple[bytes | None, bytes]]:
-    countries = ["DE", "FR", "US", "US", "US", "GB", "JP", "BR", "IN", "IN"]
-    events = ["page_view", "page_view", "page_view", "page_view", "add_to_cart", "search", "checkout", "login"]
-    moment = FIRST_TIMESTAMP_MS
-    while True:
-        moment += rng.randrange(4)
-        user = int(rng.paretovariate(0.6)) % 1_000_000
-        event = {
-            "id": f"{rng.getrandbits(48):012x}",
-            "ts": moment,
-            "user": user,
-            "event": rng.choice(events),
-            "path": f"/shop/{rng.choice(('shoes', 'books', 'garden', 'music', 'toys'))}/{int(rng.paretovariate(0.8)) % 100_000}",
-            "country": rng.choice(countries),
-            "device": rng.choice(("ios", "android", "web")),
-            "amount": round(rng.expovariate(0.02), 2),
-            "session": f"{rng.getrandbits(32):08x}",
-            "currency": rng.choice(("EUR", "USD", "USD", "GBP")),
-            "version": rng.choice(("2.14.3", "2.14.2")),
-            "ok": rng.random() < 0.98,
-        }
-        yield b"u%07d" % user, json.dumps(event, separators=(",", ":")).encode()
-
-
-def _metrics(rng: random.Random) -> Iterator[tuple[bytes | None, bytes]]:
-    hosts = [f"web-{n:03d}.eu-west-1" for n in range(40)]
-    names = ["cpu.user", "cpu.system", "mem.used", "disk.read", "disk.write", "net.in", "net.out"]
-    moment = FIRST_TIMESTAMP_MS
-    while True:
-        moment += 1
-        for name in names:
-            line = f"agent=7 host={rng.choice(hosts)} metric={name} env=production value={rng.randrange(1000)} ts={moment}"
-            yield None, line.encode().ljust(100)[:100]
-
-
-def _letters(rng: random.Random) -> Iterator[tuple[bytes | None, bytes]]:
-    alphabet = bytes(65 + n % 26 for n in range(256))
-    while True:
-        yield None, rng.randbytes(1024).translate(alphabet)
-
-
 _RECIPES = {
-    "json-none": _Recipe("JSON ~200 B, uncompressed", _json, "none"),
-    "json-lz4": _Recipe("JSON ~200 B, lz4", _json, "lz4"),
-    "json-zstd": _Recipe("JSON ~200 B, zstd", _json, "zstd"),
-    "100b-lz4": _Recipe("100 B values, lz4", _metrics, "lz4"),
-    "1kb-none": _Recipe("1 KB values, uncompressed", _letters, "none"),
-    "json-none-5": _Recipe("JSON, uncompressed, 5 a batch", _json, "none", 5),
-    "json-lz4-5": _Recipe("JSON, lz4, 5 a batch", _json, "lz4", 5),
-    "json-gzip": _Recipe("JSON ~200 B, gzip", _json, "gzip"),
-    "json-snappy": _Recipe("JSON ~200 B, snappy", _json, "snappy"),
+    "json-none": _Recipe("JSON ~200 B, uncompressed", json_events, "none"),
+    "json-lz4": _Recipe("JSON ~200 B, lz4", json_events, "lz4"),
+    "json-zstd": _Recipe("JSON ~200 B, zstd", json_events, "zstd"),
+    "100b-lz4": _Recipe("100 B values, lz4", metric_lines, "lz4"),
+    "1kb-none": _Recipe("1 KB values, uncompressed", letters, "none"),
+    "json-none-5": _Recipe("JSON, uncompressed, 5 a batch", json_events, "none", 5),
+    "json-lz4-5": _Recipe("JSON, lz4, 5 a batch", json_events, "lz4", 5),
+    "json-gzip": _Recipe("JSON ~200 B, gzip", json_events, "gzip"),
+    "json-snappy": _Recipe("JSON ~200 B, snappy", json_events, "snappy"),
 }
 CORPORA = tuple(_RECIPES)
-
-
-def json_values(count: int) -> Iterator[tuple[bytes | None, bytes]]:
-    """The first `count` (key, value) pairs of the JSON sets, for a producer."""
-    pairs = _json(random.Random(1))
-    return (next(pairs) for _ in range(count))
 
 
 def _snappy_java(data: bytes) -> bytes:
@@ -160,7 +113,7 @@ def _build(name: str, inflated_bytes: int) -> Corpus:
 @functools.cache
 def corpus(name: str, inflated_bytes: int = RESPONSE_BYTES) -> Corpus:
     """The set called `name`, one of CORPORA, with at least `inflated_bytes` of records; from out/ if it was made before."""
-    version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    version = hashlib.sha256(Path(__file__).read_bytes() + Path(shapes.__file__).read_bytes()).hexdigest()[:12]
     stem = f"{name}-{inflated_bytes >> 10}k"
     path = OUT / f"{stem}-{version}.pickle"
     if path.exists():
