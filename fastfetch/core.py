@@ -247,6 +247,10 @@ class ConsumerCore(Generic[W]):
         except BaseException:
             self._client.poke()  # the partition is tried again, and nothing else may happen for minutes
             raise
+        return self._until_news(deadline)
+
+    def _until_news(self, deadline: float) -> tuple[W, float] | None:
+        """The same where nothing is wrong."""
         left = deadline - time.monotonic()
         if left <= 0:
             # A consumer that never reached any broker says so instead of looking idle.

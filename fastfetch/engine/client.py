@@ -30,7 +30,7 @@ from fastfetch.engine.groups import Groups
 from fastfetch.engine.idle import IdleMemory
 from fastfetch.engine.intake import Intake
 from fastfetch.engine.membership import Membership
-from fastfetch.engine.metadata import UNKNOWN_AFTER, Cluster, MetadataUpdates, Topic, topic_error
+from fastfetch.engine.metadata import UNKNOWN_AFTER, Cluster, Description, MetadataUpdates, Topic, topic_error
 from fastfetch.engine.offsets import Found, OffsetLookups
 from fastfetch.engine.pending import Pending
 from fastfetch.engine.readahead import HandOut, ReadAhead
@@ -241,13 +241,7 @@ class Engine:
 
     def raise_fault(self) -> None:
         """Raise the error of a partition that has nothing left to deliver, if there is one. Others come first next time."""
-        if self.readahead.has_records or self.fetcher.is_decoding:
-            return
-        faulty = [
-            state
-            for state in self.subscription
-            if state.error is not None and not state.chunks and not state.paused and self.readahead.is_wanted(state)
-        ]
+        faulty = self.faulty()
         if not faulty:
             return
         self._told.intersection_update(faulty)
@@ -255,13 +249,27 @@ class Engine:
             self._told.clear()
         state = next(state for state in faulty if state not in self._told)
         self._told.add(state)
+        raise self.tell(state)
+
+    def faulty(self) -> list[PartitionState]:
+        """Partitions with an error and nothing left to deliver; none as long as anything else is there to hand out."""
+        if self.readahead.has_records or self.fetcher.is_decoding:
+            return []
+        return [
+            state
+            for state in self.subscription
+            if state.error is not None and not state.chunks and not state.paused and self.readahead.is_wanted(state)
+        ]
+
+    def tell(self, state: PartitionState) -> Exception:
+        """The error of a faulty partition, which is told with this; if it may pass by, the partition is tried again."""
         error = state.error
         assert error is not None
         if not state.error_is_sticky:
-            state.error = None  # told once; the partition is tried again
+            state.error = None
             self.metadata.request_update()
             self.cluster.count_anew(state.tp.topic)
-        raise error
+        return error
 
     # --- questions ------------------------------------------------------------------------------------------------------
 
@@ -273,6 +281,9 @@ class Engine:
 
     def list_topics(self) -> Pending[dict[str, set[int]]]:
         return self.metadata.list_topics()
+
+    def describe_cluster(self, topic: str | None) -> Pending[Description]:
+        return self.metadata.describe(topic)
 
     def read_committed_offsets(self, partitions: Iterable[TopicPartition] | None) -> Pending[Stored]:
         return self.stored.read(partitions)

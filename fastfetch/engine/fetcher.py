@@ -111,6 +111,7 @@ class Fetcher:
         self._no_room: dict[int, int] = {}  # node -> what the request costs that there was no room for
         self.is_starved = False  # a request waits for room in the budget
         self.has_news = False  # a waiting poll wants to know of an error
+        self.tells_ends = False  # and of answers without records
         # --- counters
         self.fetches = 0
         self.latency = Latency()  # from request to answer
@@ -402,6 +403,7 @@ class Fetcher:
             else:
                 note_log(state, part)
                 state.attempts = 0
+                self.has_news |= self.tells_ends
                 continue
             if state in order:
                 order[state] = order.pop(state)

@@ -11,11 +11,11 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastfetch.config import ConsumerConfig
 from fastfetch.engine.backoff import Backoff, Timer
-from fastfetch.engine.channels import Channel, Channels
+from fastfetch.engine.channels import Channel, Channels, Node
 from fastfetch.engine.pending import Pending
 from fastfetch.engine.subscription import Mode, SubscriptionState
 from fastfetch.errors import (
@@ -30,7 +30,7 @@ from fastfetch.errors import (
 from fastfetch.protocol import ZERO_UUID, tables
 from fastfetch.types import TopicPartition
 
-__all__ = ["Cluster", "MetadataUpdates", "Partition", "Topic"]
+__all__ = ["Cluster", "Description", "MetadataUpdates", "Partition", "Topic"]
 
 log = logging.getLogger("fastfetch.engine")
 
@@ -218,6 +218,24 @@ class Cluster:
         return recreated
 
 
+class Description(NamedTuple):
+    """A metadata answer as the protocol has it, and the node that gave it."""
+
+    body: dict[str, Any]
+    node: Node
+
+
+class Listing:
+    """A question about what there is, in one answer: `topic`, or (None) all topics."""
+
+    __slots__ = ("pending", "read", "topic")
+
+    def __init__(self, topic: str | None, read: Callable[[dict[str, Any], Node], Any]) -> None:
+        self.topic = topic
+        self.read = read
+        self.pending: Pending[Any] = Pending()
+
+
 class MetadataUpdates:
     """When to ask for metadata, and whom.
 
@@ -257,7 +275,7 @@ class MetadataUpdates:
         self._in_flight = False
         self._asked: frozenset[str] | None = frozenset()  # topics of the last request; None: all
         self._questions: list[tuple[str, Pending[Topic]]] = []
-        self._listings: list[Pending[dict[str, set[int]]]] = []
+        self._listings: list[Listing] = []
         self._listing_in_flight = False
         self._listing_next_ms = 0
         self._ids: frozenset[bytes] = frozenset()
@@ -284,9 +302,16 @@ class MetadataUpdates:
 
     def list_topics(self) -> Pending[dict[str, set[int]]]:
         """All topics this client may see, Kafka's internal ones left out, and the numbers of their partitions."""
-        pending: Pending[dict[str, set[int]]] = Pending()
-        self._listings.append(pending)
-        return pending
+        listing = Listing(None, _partitions_by_topic)
+        self._listings.append(listing)
+        return listing.pending
+
+    def describe(self, topic: str | None) -> Pending[Description]:
+        """All that a broker says of the cluster and one topic, or (None) all topics. Nothing of it is kept; a topic's error is an
+        answer, too."""
+        listing = Listing(topic, Description)
+        self._listings.append(listing)
+        return listing.pending
 
     def ask_ids(self, ids: Collection[bytes]) -> None:
         """Keep the topics with these ids known, in place of those of the last call; `Cluster.name_of` says what they are called.
@@ -297,7 +322,7 @@ class MetadataUpdates:
 
     def pump(self, now_ms: int) -> None:
         self._questions = [(topic, pending) for topic, pending in self._questions if not pending.done]
-        self._listings = [pending for pending in self._listings if not pending.done]
+        self._listings = [listing for listing in self._listings if not listing.pending.done]
         if self._listings and not self._listing_in_flight:
             self._send_listing(now_ms)
         if not self._ids_in_flight:
@@ -450,23 +475,24 @@ class MetadataUpdates:
             self._channels.close(channel, error, now_ms)
             return
         self._listing_in_flight = True
-        body = {"topics": None, "allow_auto_topic_creation": False}
+        topic = self._listings[0].topic  # those who ask for another one come next
+
+        def listed(body: Any, now_ms: int) -> None:
+            self._listed(channel, topic, body, now_ms)
+
+        body = {"topics": None if topic is None else [{"name": topic}], "allow_auto_topic_creation": False}
         self._channels.send(
-            channel, tables.METADATA, version, body, now_ms, on_answer=self._listed, on_failure=self._listing_failed
+            channel, tables.METADATA, version, body, now_ms, on_answer=listed, on_failure=self._listing_failed
         )  # fmt: skip
 
-    def _listed(self, body: Any, now_ms: int) -> None:
+    def _listed(self, channel: Channel, topic: str | None, body: Any, now_ms: int) -> None:
         self._listing_in_flight = False
         if body["error_code"] != 0 or self._cluster.is_another(body["cluster_id"]):
             self._listing_next_ms = now_ms + self._config.retry_backoff_ms
             return
-        found = {
-            t["name"]: {p["partition_index"] for p in t["partitions"]}
-            for t in body["topics"]
-            if t["error_code"] == 0 and t["name"] is not None and not t["is_internal"]
-        }
-        for pending in self._listings:
-            pending.resolve({name: set(partitions) for name, partitions in found.items()})
+        for listing in self._listings:
+            if listing.topic == topic:
+                listing.pending.resolve(listing.read(body, channel.node))
 
     def _listing_failed(self, error: FastFetchError, now_ms: int) -> None:
         self._listing_in_flight = False
@@ -508,6 +534,14 @@ class MetadataUpdates:
         self._ids_in_flight = False
         self._ids_next_ms = now_ms + self._backoff.delay_ms(self._ids_attempts)
         self._timer.at(self._ids_next_ms)
+
+
+def _partitions_by_topic(body: dict[str, Any], node: Node) -> dict[str, set[int]]:
+    return {
+        t["name"]: {p["partition_index"] for p in t["partitions"]}
+        for t in body["topics"]
+        if t["error_code"] == 0 and t["name"] is not None and not t["is_internal"]
+    }
 
 
 def narrowed(topics: list[dict[str, Any]], wanted: frozenset[str]) -> list[dict[str, Any]]:
