@@ -7,10 +7,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-import fastfetch.adapters.aiokafka
-import fastfetch.adapters.kafka_python
 import pytest
 
+import fastfetch.adapters.aiokafka
+import fastfetch.adapters.kafka_python
 from fastfetch import TopicPartition
 from tests.live.conftest import CODECS, SECONDS, Kafka, Sent
 from tests.live.logs import Interleaved, Newest, transactional, varied
