@@ -1,0 +1,196 @@
+"""The engine behind `kafka_api.KafkaConsumer`: a fastfetch.Consumer that hands out kafka-python's records.
+
+Records go from columns into tuples and nothing stands between; key and value deserializers are called as each tuple is made.
+Whatever interrupts a call before its caller has the records, Ctrl-C or a deserializer that raises, puts them back.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from fastfetch.adapters.kafka_structs import ConsumerRecord, MemberState, TopicPartition
+from fastfetch.adapters.rows import append_named_tuples
+from fastfetch.consumer import Consumer
+from fastfetch.core import Call, CommitCallback, Peeked
+from fastfetch.engine.commits import Commit
+from fastfetch.engine.subscription import Mode
+from fastfetch.net.thread import now_ms
+from fastfetch.records import RecordBlock
+from fastfetch.types import OffsetAndMetadata
+
+__all__ = ["Deserialize", "Reader", "deserializer", "whole_name"]
+
+Deserialize = Callable[[str, list[tuple[str, bytes | None]], bytes | None], Any]
+
+
+def deserializer(given: Any) -> Deserialize | None:
+    """A function of the bytes, an object with deserialize(topic, headers, data), or an old one with deserialize(topic, data)."""
+    if given is None:
+        return None
+    method = getattr(given, "deserialize", None)
+    if method is None:
+        return lambda topic, headers, data: given(data)
+    try:
+        inspect.signature(method).bind("topic", [], b"")
+    except TypeError:
+        return lambda topic, headers, data: method(topic, data)
+    except ValueError:  # a builtin that does not tell
+        pass
+    return method  # type: ignore[no-any-return]
+
+
+def whole_name(pattern: str | re.Pattern[str]) -> str:
+    """kafka-python's patterns match the beginning of a topic's name; ours its whole."""
+    compiled = re.compile(pattern)
+    text, flags = compiled.pattern, ""
+    while found := re.match(r"\(\?([aiLmsux]+)\)", text):  # flags must stay in front
+        text = text[found.end() :]
+    for flag, letter in zip((re.A, re.I, re.M, re.S, re.X), "aimsx", strict=True):
+        flags += letter if compiled.flags & flag else ""
+    end = "\n" if compiled.flags & re.X else ""  # a comment may be last
+    return f"{f'(?{flags})' if flags else ''}(?:{text}{end}).*"
+
+
+class UndecodedError(Exception):
+    """A deserializer raised, which is the cause. `rows` are the records before that one."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        super().__init__(rows)
+        self.rows = rows
+
+
+class Reader(Consumer):
+    """What KafkaConsumer does its work with."""
+
+    _subscribes_alone = True
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        key: Deserialize | None,
+        value: Deserialize | None,
+        on_auto_commit: CommitCallback | None,
+    ) -> None:
+        self._key = key
+        self._value = value
+        self._on_auto_commit = on_auto_commit
+        self._good = 0  # records made for the present hand-out
+        super().__init__(settings)
+
+    # --- records --------------------------------------------------------------------------------------------------------
+
+    def read(self, timeout_ms: float, limit: int, *, move: bool) -> dict[TopicPartition, list[Any]]:
+        """Records by partition, at most `limit` in all; waits up to `timeout_ms` for the first. Without `move` positions stay,
+        and the records are handed out again."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        left: float = timeout_ms
+        while True:
+            self._good, bad = 0, None
+            try:
+                out = self._hand_out("poll", left, limit, None, as_records=True)  # type: ignore[arg-type]
+            except UndecodedError as error:
+                bad = error.__cause__
+            if bad is not None:
+                if not self._good:
+                    raise bad
+                limit = self._good  # those before it; it is the first of a later call
+                continue
+            try:
+                records = {TopicPartition(*tp): rows for tp, rows in out.by_partition.items()}
+                if not move:
+                    self._put_back(out)
+            except BaseException:
+                self._put_back(out)
+                raise
+            if records:
+                return records
+            left = (deadline - time.monotonic()) * 1000
+            if left <= 0:
+                return records
+
+    def iterate(self, timeout_ms: float) -> Iterator[Any]:
+        """Records one by one; ends when none came for so long, never if that is infinite."""
+        wait = None if math.isinf(timeout_ms) else timeout_ms
+        return itertools.chain.from_iterable(map(self._step_through, self._peeked(wait)))
+
+    def _rows(self, block: RecordBlock) -> list[Any]:
+        rows: list[Any] = []
+        try:
+            append_named_tuples(rows, block, ConsumerRecord, block.topic, self._key, self._value)
+        except Exception as error:
+            raise UndecodedError(rows) from error
+        finally:
+            self._good += len(rows)
+        return rows
+
+    def _step_through(self, peeked: Peeked) -> Iterator[Any]:
+        try:
+            return super()._step_through(peeked)
+        except UndecodedError as error:
+            rows, bad = error.rows, error.__cause__
+        if not rows:
+            assert bad is not None
+            raise bad
+        return self._engine.readahead.steps(peeked.state, peeked.ticket, peeked.chunk, peeked.row, rows)
+
+    def _before_poll(self, late_ms: int = 0) -> None:
+        # Polling without a subscription is no mistake there: it brings nothing, and the time passes.
+        if self._engine.subscription.mode is not Mode.NONE:
+            super()._before_poll(late_ms)
+
+    # --- what there is to know ------------------------------------------------------------------------------------------
+
+    def bootstrap(self, timeout_ms: int | None, *, refresh: bool = False) -> None:
+        """Wait for metadata, or for newer ones. Raises ConnectionFailedError if no broker answers, else TimeoutError."""
+        cluster, seen = self._engine.cluster, 0
+        with Call(self, "bootstrap"):
+            if refresh:
+                with self._client.lock:
+                    self._client.poke()
+                    seen = cluster.version
+                    self._engine.metadata.request_update()
+            self._run(self._until(lambda: cluster.version > seen or None, timeout_ms, "bootstrap"))
+
+    def is_connected(self) -> bool:
+        with Call(self, "bootstrap_connected"), self._client.lock:
+            return self._engine.channels.is_connected
+
+    def is_subscribed(self) -> bool:
+        return self._engine.subscription.mode in (Mode.TOPICS, Mode.PATTERN)
+
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        with Call(self, "highwater"), self._client.lock:
+            end = self._engine.subscription.get(partition, "highwater").high_watermark
+            return end if end >= 0 else None
+
+    def member_state(self) -> str:
+        with Call(self, "group_metadata"), self._client.lock:
+            membership = self._engine.membership
+            if not membership.is_active or membership.group_metadata().generation_id < 0:
+                return MemberState.UNJOINED
+            return MemberState.REBALANCING if membership.credentials() is None else MemberState.STABLE
+
+    # --- commits --------------------------------------------------------------------------------------------------------
+
+    def begin_commit(self, offsets: Mapping[Any, OffsetAndMetadata] | None, callback: CommitCallback) -> Commit:
+        """commit_async(), which gives no handle on what it began."""
+        with Call(self, "commit_async"):
+            return self._start_commit("commit_async", offsets, None, callback, is_async=True)
+
+    def commit_before_assign(self) -> None:
+        """Start a commit of what was handed out, if commits are automatic: partitions may be about to go."""
+        if self._auto_commit:
+            with Call(self, "assign"):
+                self._commit_positions(now_ms() + self.config.default_api_timeout_ms)
+
+    def _auto_commit_done(self, offsets: dict[Any, OffsetAndMetadata], error: Exception | None) -> None:
+        if self._on_auto_commit is None:
+            super()._auto_commit_done(offsets, error)
+        else:
+            self._on_auto_commit(offsets, error)
