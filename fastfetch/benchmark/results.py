@@ -240,7 +240,7 @@ class Run:
         """Read a file that `save` wrote. Raises OSError, and ResultsError if it is something else."""
         try:
             found = json.loads(Path(path).read_bytes())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ResultsError(f"{path} is no run of kfetch bench: {error}") from None
         return cls.from_json(found, str(path))
 
@@ -257,9 +257,9 @@ class Run:
             run = cls(
                 found["kind"],
                 str(found["taken"]),
-                dict(found["machine"]),
-                dict(found["versions"]),
-                dict(found["settings"]),
+                _mapping(found, "machine"),
+                {name: str(version) for name, version in _mapping(found, "versions").items()},
+                _mapping(found, "settings"),
                 [_made(Case, each) for each in found["cases"]],
                 [_reading_from_json(each) for each in found["readings"]],
                 [_made(Failure, each) for each in found["failed"]],
@@ -267,6 +267,8 @@ class Run:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ResultsError(f"{name} is no whole run of kfetch bench: {type(error).__name__}: {error}") from None
         known = {case.id for case in run.cases}
+        if len(known) < len(run.cases):
+            raise ResultsError(f"{name} has several cases of one id")
         if unknown := {r.case for r in run.all_readings} - known:
             raise ResultsError(f"{name} has readings of {min(unknown)!r}, which is none of its cases")
         return run
@@ -286,13 +288,33 @@ def _reading_as_json(reading: Reading) -> dict[str, Any]:
 def _reading_from_json(found: Mapping[str, Any]) -> Reading:
     latency = found["latency_ms"]
     if latency is not None:
-        latency = Latency(**{name: float(latency[said]) for name, said in _PERCENTILES.items()})
+        latency = _made(Latency, {name: latency[said] for name, said in _PERCENTILES.items()})
     reading = _made(Reading, {**found, "latency_ms": latency})
     if reading.records <= 0 or reading.seconds <= 0:
         raise ValueError(f"a reading of {reading.records} records in {reading.seconds} s")
     return reading
 
 
+def _mapping(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+    if not isinstance(found[name], dict):
+        raise TypeError(f"{name!r} is no object")
+    return dict(found[name])
+
+
 def _made(kind: type[T], found: Mapping[str, Any]) -> T:
-    names = kind.__dataclass_fields__  # type: ignore[attr-defined]
-    return kind(**{name: value for name, value in found.items() if name in names})
+    declared = {name: str(each.type) for name, each in kind.__dataclass_fields__.items()}  # type: ignore[attr-defined]
+    values = {name: value for name, value in found.items() if name in declared}
+    for name, value in values.items():
+        if not _fits(value, declared[name]):
+            raise TypeError(f"{name} is {str(value)[:40]!r}")
+    return kind(**values)
+
+
+def _fits(value: Any, declared: str) -> bool:
+    """May a field that is declared so have that value? Files are also written by hand. No number is negative or unbounded."""
+    if value is None:
+        return declared.endswith("None")
+    if declared.startswith(("int", "float")):
+        number = (int, float) if declared.startswith("float") else int
+        return isinstance(value, number) and not isinstance(value, bool) and 0 <= value < 1 << 63
+    return isinstance(value, str if declared.startswith("str") else Latency)
