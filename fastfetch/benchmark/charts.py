@@ -23,6 +23,7 @@ __all__ = [
     "Chart",
     "Sample",
     "Setting",
+    "alike",
     "charts",
     "differences",
     "headings",
@@ -124,6 +125,9 @@ class Dimension:
         """Of those cases that tell."""
         return [value for value in map(self.of, cases) if value is not None]
 
+    def is_one(self, a: float | None, b: float | None) -> bool:
+        return a == b if a is None or b is None else max(a, b) <= min(a, b) * self.tolerance
+
     def says(self, cases: Iterable[Case]) -> str:
         """What these have, as "8 partitions" or "about 210 bytes a record"; "" if they don't tell."""
         if not (values := self.values(cases)):
@@ -165,7 +169,7 @@ def _levels(samples: Sequence[Sample], dimension: Dimension) -> dict[float | Non
     levels: dict[float | None, float | None] = {None: None}
     begun = 0.0
     for value in sorted({value for value in (dimension.of(sample.case) for sample in samples) if value is not None}):
-        if not begun or value > begun * dimension.tolerance:
+        if not begun or not dimension.is_one(begun, value):
             begun = value
         levels[value] = begun
     return levels
@@ -179,6 +183,11 @@ def _alike(samples: Sequence[Sample], dimensions: Sequence[Dimension], by_codec:
         place = tuple(level[dimension.of(sample.case)] for level, dimension in zip(levels, dimensions, strict=True))
         found.setdefault((sample.case.codec if by_codec else "", *place), []).append(sample)
     return found.values()
+
+
+def alike(a: Case, b: Case) -> bool:
+    """Do they count as the same data, by codec and shape?"""
+    return a.codec == b.codec and all(dimension.is_one(dimension.of(a), dimension.of(b)) for dimension in _SHAPE)
 
 
 def shape_of(samples: Sequence[Sample]) -> str:
