@@ -90,6 +90,6 @@ annotate: $(VENV)/.ready
 	@find build/annotate -name '*.html'
 
 clean:
-	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks tests/c_api/build
+	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks
 	@find fastfetch \( -name '*.so' -o -name '*.html' -o -name '*.c' ! -name floor.c \) -delete
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

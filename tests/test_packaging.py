@@ -185,88 +185,44 @@ def test_both_commands_are_there(installed: Python) -> None:
 
 
 @pytest.fixture(scope="session")
-def include(installed: Python) -> str:
-    return installed("-c", "import fastfetch; print(fastfetch.get_include())").strip()
+def strangers(root: Path, elsewhere: Path) -> Path:
+    """examples/c_api, and what compares them with Python, where nothing else of the source tree is."""
+    ignore = shutil.ignore_patterns("build", "*.egg-info", "*.so", "segments", "hours.c", "longs.c")
+    shutil.copytree(root / "examples" / "c_api", elsewhere / "c_api", ignore=ignore)
+    shutil.copy(HERE / "c_api" / "agree.py", elsewhere)
+    return elsewhere
+
+
+@pytest.mark.parametrize(
+    ("project", "module"), [("plain_c", "keysizes"), ("cython_blocks", "longs"), ("cython_kernels", "hours")]
+)
+def test_an_outside_extension(installed: Python, strangers: Path, project: str, module: str) -> None:
+    """Built by pip against the installed package, and it finds what Python finds."""
+    pip = ("-m", "pip", "install", "--disable-pip-version-check", "--no-index", "--no-deps", "--no-build-isolation")
+    installed(*pip, strangers / "c_api" / project)
+    installed("agree.py", module)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+def test_a_program_that_embeds_python(installed: Python, strangers: Path, tmp_path: Path) -> None:
+    libraries = Path(sysconfig.get_config_var("LIBDIR"))
+    if not any(libraries.glob(f"libpython{sysconfig.get_config_var('LDVERSION')}.*")):
+        pytest.skip(f"this Python's library is not in {libraries}")
+    python = installed("-c", "import sys; print(sys.executable)").strip()
+    said("make", f"PYTHON={python}", cwd=strangers / "c_api" / "embedded")
+    installed("agree.py", "segments", strangers / "c_api" / "embedded" / "segments", tmp_path)
+
+
+def test_plain_c_stays_free_of_warnings(include: str, strangers: Path) -> None:
+    source = strangers / "c_api" / "plain_c" / "keysizes.c"
+    compiler = sysconfig.get_config_var("CC").split()
+    flags = ["-std=gnu99", "-O1", "-fsyntax-only", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
+    said(*compiler, *flags, f"-I{include}", "-isystem", sysconfig.get_path("include"), source, cwd=strangers)
 
 
 @pytest.fixture(scope="session")
-def build(installed: Python, include: str, elsewhere: Path) -> Callable[[str], None]:
-    """Makes one of the extensions in c_api, with nothing but the installed package, Cython and this Python's compiler."""
-
-    def compile_one(name: str) -> None:
-        shutil.copy(HERE / "c_api" / name, elsewhere)
-        source = elsewhere / name
-        strict = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
-        if source.suffix == ".pyx":
-            site = Path(include).parent.parent
-            installed("-m", "cython", "-3", "-I", site, "-I", include, source)
-            strict = []  # Cython's output is not ours to keep free of warnings
-        compiler = sysconfig.get_config_var("CC").split()
-        target = source.with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
-        flags = ["-std=gnu99", "-O1", "-fPIC", "-shared", *strict, f"-I{include}", f"-I{sysconfig.get_path('include')}"]
-        said(*compiler, *flags, source.with_suffix(".c"), "-o", target, cwd=elsewhere)
-
-    return compile_one
-
-
-RECORDS: list[tuple[bytes, bytes | None]] = [(b"k%d" % i, b"x" * i) for i in range(50)]
-
-
-def test_a_cython_extension_cimports_the_kernels(installed: Python, build: Callable[[str], None]) -> None:
-    build("stranger.pyx")
-    program = (
-        "import sys, stranger\n"
-        "data = bytes.fromhex(sys.argv[1])\n"
-        "print(stranger.value_bytes(data), stranger.value_bytes(data[:-1]), stranger.value_bytes(b''))\n"
-        "try: stranger.value_bytes(data[:-1] + bytes([data[-1] ^ 1]))\n"
-        "except ValueError as error: print(error)\n"
-    )
-    first, second = encode_batch(RECORDS), encode_batch(RECORDS, base_offset=50)
-    whole, bad = installed("-c", program, (first + second).hex()).splitlines()
-    assert whole == f"{(100, 2 * sum(range(50)))} {(50, sum(range(50)))} (0, 0)"
-    assert bad == f"CRC mismatch at byte {len(first)}"
-
-
-def test_a_cython_extension_takes_blocks(installed: Python, build: Callable[[str], None]) -> None:
-    build("blocks.pyx")
-    program = (
-        "import sys, fastfetch, blocks\n"
-        "[block] = fastfetch.decode(bytes.fromhex(sys.argv[1])).blocks\n"
-        "print(blocks.longest_value(block), blocks.longest_value(block[10:20]), blocks.longest_value(block[5:5]))\n"
-    )
-    batch = encode_batch(RECORDS, base_offset=1000, codec="zstd")
-    assert installed("-c", program, batch.hex()).strip() == "(1049, 49) (1019, 19) None"
-
-
-def test_an_extension_in_plain_c_decodes_through_the_capsule(installed: Python, build: Callable[[str], None]) -> None:
-    build("plain.c")
-    good = encode_batch([*RECORDS, (b"k", None)], base_offset=100, codec="lz4")
-    following = encode_batch([b"v"], base_offset=151)
-    aborted = encode_batch([b"a", b"b"], base_offset=0, producer_id=7, producer_epoch=0, transactional=True)
-    program = (
-        "import sys, plain\n"
-        "good, following, aborted = map(bytes.fromhex, sys.argv[1:])\n"
-        "offsets, values, nulls, *rest = plain.summary(good + following[:-1])\n"
-        "print(offsets == list(range(100, 151)), len(values), nulls, *rest)\n"
-        "print(plain.summary(good, position=148)[0], plain.summary(b'')[3:])\n"
-        "print(plain.summary(aborted + good, aborted=(7, 0))[0][0], plain.summary(aborted + good)[0][0])\n"
-        "bad = bytearray(good); bad[-1] ^= 1\n"
-        "offsets, values, nulls, *rest = plain.summary(aborted + bytes(bad) + following)\n"
-        "print(offsets, *rest)\n"
-        "print(*plain.summary(good, max_batch_bytes=100)[3:7])\n"
-        "try: plain.summary(good, max_batch_bytes=-1)\n"
-        "except Exception as error: print(type(error).__name__)\n"
-    )
-    said_whole, said_part, said_aborted, said_bad, said_large, said_wrong = installed(
-        "-c", program, good.hex(), following.hex(), aborted.hex()
-    ).splitlines()
-    assert said_whole == f"True {sum(range(50))} 1 151 {len(good)} ok -1 None"
-    assert said_part.startswith("[148, 149, 150] (-1, 0, 'ok', -1, None)")
-    assert said_aborted == "100 0"
-    # The good records come first, the position stays, and the next batch whose CRC is right is where reading can go on.
-    assert said_bad.startswith(f"[0, 1] 2 {len(aborted)} CRC mismatch 151 CRC mismatch")
-    assert said_large == "-1 0 batch inflates beyond the limit 151"
-    assert said_wrong in {"UsageError", "ValueError"}
+def include(installed: Python) -> str:
+    return installed("-c", "import fastfetch; print(fastfetch.get_include())").strip()
 
 
 # --------------------------------------------------------------------------------------------------------- and type-check it
