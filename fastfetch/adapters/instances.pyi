@@ -1,21 +1,15 @@
-from collections.abc import Iterator
-from typing import TypeVar
+from typing import Any, Generic, Never, Self, TypeVar, final
 
 from fastfetch.records.block import RecordBlock
 
 T = TypeVar("T")
 
-Row = tuple[
-    T,
-    int,
-    int | None,
-    int | None,
-    bytes | None,
-    bytes | None,
-    int | None,
-    int,
-    int,
-    tuple[tuple[str, bytes | None], ...],
-]
+@final
+class Rows(Generic[T]):
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+    @property
+    def instances(self) -> list[T]: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> tuple[Any, ...]: ...
 
-def rows(block: RecordBlock, kind: type[T]) -> Iterator[Row[T]]: ...
+def rows(blocks: list[RecordBlock], kind: type[T]) -> Rows[T]: ...

@@ -4,13 +4,14 @@ import copy
 import gc
 import pickle
 import sys
+import tracemalloc
 import weakref
 from dataclasses import asdict, dataclass, fields, replace
 
 import pytest
 
 from fastfetch import decode
-from fastfetch.adapters.data_objects import data_objects
+from fastfetch.adapters.data_objects import data_objects, data_objects_of
 from fastfetch.testing import encode_batch, message_set
 
 aiokafka = pytest.importorskip("aiokafka")
@@ -120,3 +121,53 @@ def test_records_own_their_bytes_and_leak_nothing():
     held = sys.getrefcount(topic)
     del made
     assert sys.getrefcount(topic) == held - 500
+
+
+def test_instances_are_no_larger_than_those_of_init():
+    """A class that gets instances before attributes gives each of them a dict."""
+    block = block_of(encode_batch([(b"key", b"v" * 100)] * 2000))
+
+    def kind():
+        @dataclass
+        class Record(ConsumerRecord):
+            pass
+
+        return Record
+
+    records = data_objects(block, ConsumerRecord)
+
+    def size(make):
+        tracemalloc.start()
+        kept = make()
+        made = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert len(kept) == 2000
+        return made
+
+    ours, theirs = kind(), kind()
+    assert size(lambda: data_objects(block, ours)) < 1.1 * size(
+        lambda: [theirs(*asdict(r).values()) for r in block_records(block)]
+    )
+
+
+def block_records(block):
+    return data_objects(block, ConsumerRecord)
+
+
+def test_the_collector_stays_as_it_was():
+    block = block_of(encode_batch([(b"key", b"v")] * 2000))
+    was_on = gc.isenabled()
+    try:
+        for on in (True, False):
+            (gc.enable if on else gc.disable)()
+            data_objects(block, ConsumerRecord)
+            assert gc.isenabled() is on
+    finally:
+        (gc.enable if was_on else gc.disable)()
+
+
+def test_blocks_in_one_list():
+    blocks = [block_of(encode_batch([(b"a", b"b")] * n, base_offset=base)) for base, n in ((0, 3), (10, 1))]
+    made = data_objects_of([blocks[0][:0], blocks[0], blocks[0][3:], blocks[1]], ConsumerRecord)
+    assert [record.offset for record in made] == [0, 1, 2, 10]
+    assert data_objects_of([], ConsumerRecord) == []
