@@ -279,7 +279,8 @@ class ConsumerCore(Generic[W]):
         out = HandOut()
         try:
             with self._client.lock:
-                is_next = self._engine.readahead.step_last(state, ticket, chunk, row, out)
+                is_ahead = state.position is not None and record.offset >= state.position
+                is_next = is_ahead and self._engine.readahead.step_last(state, ticket, chunk, row, out)
                 if self._engine.wants_pump:
                     self._client.poke()
         except BaseException:

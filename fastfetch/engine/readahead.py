@@ -210,6 +210,8 @@ class ReadAhead:
         for record in records:
             if state.ticket != ticket or state.paused or not state.chunks or state.chunks[0] is not chunk or chunk.row != row:
                 return
+            if state.position is None or record.offset < state.position:
+                return  # a poll went on to the same row of the next block
             # No call from here on: an interrupt comes before the step, or after the caller has the record.
             chunk.row = row = row + 1
             state.position = record.offset + 1

@@ -935,3 +935,19 @@ def test_iteration_ends_where_its_next_record_is_no_longer_the_next(act: str) ->
     s.engine.resume([P0])
     left = {"seek": range(50, 60), "poll": range(4, 10), "pause": range(1, 10)}[act]
     assert s.take() == [(0, o) for o in left]
+
+
+def test_iteration_ends_where_a_poll_got_to_the_same_row_of_the_next_block() -> None:
+    s = Script()
+    s.started()
+    s.fetched(s.expect("Fetch"), {0: batch(0) + batch(10, codec="lz4")})
+    found = s.engine.readahead.peek(10)
+    assert found is not None
+    state, chunk, part = found
+    assert len(chunk.blocks) == 2
+    steps = s.engine.readahead.steps(state, state.ticket, chunk, chunk.row, part.records()[:-1])
+    assert next(steps).offset == 0
+    assert s.take(10) == [(0, o) for o in range(1, 11)]
+    assert chunk.row == 1
+    assert list(steps) == []
+    assert s.take() == [(0, o) for o in range(11, 20)]
