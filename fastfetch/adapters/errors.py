@@ -102,8 +102,8 @@ class Translation:
         raise AssertionError("FastFetchError itself is not listed")
 
     def both(self, error: FastFetchError) -> Exception:
-        """The error to raise, or to hand to a callback, in the place of `error`."""
-        return as_both(error, self.theirs(error))
+        """The error to raise, or to hand to a callback, in the place of `error`; one of as_both() is left as it is."""
+        return error if type(error) in _PAIRS.values() else as_both(error, self.theirs(error))
 
     def __enter__(self) -> None:
         return None

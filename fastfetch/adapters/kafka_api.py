@@ -394,9 +394,11 @@ class KafkaConsumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
         # What an exception interrupted was perhaps not processed: committing it would lose it.
-        self.close(autocommit=kind is None)
+        self.close(autocommit=exc_type is None)
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} of {self._reader!r}>"

@@ -122,12 +122,20 @@ class Reader(Consumer):
     def _rows(self, block: RecordBlock) -> list[Any]:
         rows: list[Any] = []
         try:
-            append_named_tuples(rows, block, ConsumerRecord, block.topic, self._key, self._value)
+            self._append(rows, block)
         except Exception as error:
-            raise UndecodedError(rows) from error
-        finally:
-            self._good += len(rows)
+            # What a signal handler raises looks the same; but then the same record can be had now, and all is put back.
+            try:
+                self._append([], block[len(rows) : len(rows) + 1])
+            except Exception:
+                self._good += len(rows)
+                raise UndecodedError(rows) from error
+            raise
+        self._good += len(rows)
         return rows
+
+    def _append(self, rows: list[Any], block: RecordBlock) -> None:
+        append_named_tuples(rows, block, ConsumerRecord, block.topic, self._key, self._value)
 
     def _step_through(self, peeked: Peeked) -> Iterator[Any]:
         try:
