@@ -101,8 +101,8 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any], path: str = "") -> I
     """(name, value in a, value in b) of what is not the same; names of what lies deeper have dots. None is what isn't there."""
     for name in dict.fromkeys([*a, *b]):
         mine, theirs = a.get(name), b.get(name)
-        if isinstance(mine, dict) and isinstance(theirs, dict):
-            yield from differences(mine, theirs, f"{path}{name}.")
+        if isinstance(mine or {}, dict) and isinstance(theirs or {}, dict) and (mine or theirs):
+            yield from differences(mine or {}, theirs or {}, f"{path}{name}.")
         elif mine != theirs:
             yield f"{path}{name}", mine, theirs
 
@@ -175,7 +175,7 @@ def _levels(samples: Sequence[Sample], dimension: Dimension) -> dict[float | Non
     return levels
 
 
-def _alike(samples: Sequence[Sample], dimensions: Sequence[Dimension], by_codec: bool) -> Iterable[list[Sample]]:
+def _together(samples: Sequence[Sample], dimensions: Sequence[Dimension], by_codec: bool) -> Iterable[list[Sample]]:
     """Those together that have these dimensions in common, and the codec if it counts."""
     levels = [_levels(samples, dimension) for dimension in dimensions]
     found: dict[Any, list[Sample]] = {}
@@ -266,11 +266,11 @@ def _bar_charts(samples: Sequence[Sample], kind: Kind) -> Iterator[Chart]:
     """One for each shape of data that there is in several codecs, and others for all that is left."""
     there = [sample for sample in samples if _spreads(sample, kind.measure)]
     left = []
-    for alike in _alike(there, _SHAPE, by_codec=False):
-        if len({sample.case.codec for sample in alike}) > 1:
-            yield _bar_chart(alike, kind, f"By codec: {shape_of(alike)}")
+    for found in _together(there, _SHAPE, by_codec=False):
+        if len({sample.case.codec for sample in found}) > 1:
+            yield _bar_chart(found, kind, f"By codec: {shape_of(found)}")
         else:
-            left += alike
+            left += found
     for begun in range(0, len(left), _GROUPS):
         part = left[begun : begun + _GROUPS]
         title = f"{_codec(part[0].case)}, {shape_of(part)}" if len(part) == 1 else "Other shapes of data"
@@ -306,16 +306,16 @@ def _bar_chart(samples: Sequence[Sample], kind: Kind, title: str) -> Chart:
 
 
 def _growth_charts(samples: Sequence[Sample]) -> Iterator[Chart]:
-    there = [sample for sample in samples if _spreads(sample, "records")]
     for dimension in _SHAPE:
+        there = [sample for sample in samples if dimension.of(sample.case) and _spreads(sample, "records")]
         seen = []
         others = [other for other in _SHAPE if other is not dimension]
         by_bytes = [_BATCH_BYTES if other is _BATCH else other for other in others]
         for held in (others, by_bytes) if dimension is _RECORD else (others,):
-            for alike in _alike(there, held, by_codec=True):
-                if len(set(_levels(alike, dimension).values()) - {None}) > 1 and alike not in seen:
-                    seen.append(alike)
-                    yield _growth_chart(alike, dimension, held)
+            for found in _together(there, held, by_codec=True):
+                if len(set(_levels(found, dimension).values()) - {None}) > 1 and found not in seen:
+                    seen.append(found)
+                    yield _growth_chart(found, dimension, held)
 
 
 def _growth_chart(samples: Sequence[Sample], dimension: Dimension, held: Sequence[Dimension]) -> Chart:

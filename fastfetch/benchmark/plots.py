@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from fastfetch.benchmark.results import Spread
-from fastfetch.errors import FastFetchError
+from fastfetch.errors import FastFetchError, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -270,7 +270,7 @@ def _lines(chart: Lines) -> Figure:
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if most / least > 60 else (1.0, 2.0, 5.0)))
         axes.yaxis.set_minor_locator(NullLocator())
     else:
-        axes.set_ylim(0, most * 1.08)
+        axes.set_ylim(0, most * 1.08 or 1)
         axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_formatter(plain)
     places = sorted({x for _, points in chart.lines for x, _ in points})
@@ -311,7 +311,7 @@ def _apart(places: Sequence[float]) -> list[float]:
 def _wrapped(name: str) -> list[str]:
     """In two lines if it is long and can be parted."""
     if len(name) > 16 and " " in name:
-        at = min((m.start() for m in re.finditer(" ", name)), key=lambda at: abs(at - len(name) / 2))
+        at = min((space.start() for space in re.finditer(" ", name)), key=lambda at: abs(at - len(name) / 2))
         return [_cut(name[:at], 130), _cut(name[at + 1 :], 130)]
     return [_cut(name, 130)]
 
@@ -326,6 +326,8 @@ def _width(text: str) -> float:
 
 
 def _cut(text: str, width: float) -> str:
+    """What can be seen of it, and that as far as there is room."""
+    text = printable(text)
     most = int(width / 0.6 / _TEXT)
     return text if len(text) <= most else text[: most - 1] + "…"
 
@@ -345,7 +347,7 @@ def _for_a_page(svg: str, key: str, title: str, description: str) -> str:
     root.attrib |= {"stroke-linejoin": "round", "stroke-linecap": "butt"}
     for tag, text, name in (("desc", description, "text"), ("title", title, "title")):
         element = ElementTree.Element(_SVG + tag, {"id": name})
-        element.text = text
+        element.text = printable(text)
         root.insert(0, element)
     for element in root.iter():
         if "id" in element.attrib:

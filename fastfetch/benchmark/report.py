@@ -90,6 +90,8 @@ def _setting(setting: Setting, place: int, settings: Sequence[Setting]) -> str:
     if place > 1:
         out.append(_difference(settings[0], setting))
     out.append(_in_short(setting))
+    if not any(run.all_readings for _, run in setting.sources):
+        out.append("<p>Nobody has read anything.</p>")
     for section, found in groupby(charts(setting), key=lambda chart: chart.section):
         figures = "".join(_figure(chart, f"{mark}-{chart.key}") for chart in found)
         out.append(f"<h3>{_text(section)}</h3>{figures}")
@@ -133,7 +135,7 @@ def _figure(chart: Chart, key: str) -> str:
 
 
 def _drawn(chart: Chart, key: str) -> str:
-    return draw(chart.drawing, key, printable(f"{chart.section}: {chart.title}"), printable(chart.text))
+    return draw(chart.drawing, key, f"{chart.section}: {chart.title}", chart.text)
 
 
 def _measured(setting: Setting) -> str:
