@@ -152,8 +152,8 @@ class Batch:
         return self
 
     def __next__(self) -> BatchRecord | None:
-        """The next record. None once for a control batch without any: a reader asks for its marker by next(batch) in a generator, where
-        StopIteration would be an error."""
+        """The next record. None once for a control batch without any: a reader asks for its marker by next(batch) in a generator,
+        where StopIteration would be an error."""
         if self._left is None:
             self._left = self._records()
         return next(self._left)

@@ -6,6 +6,8 @@ from fastfetch.records.block import RecordBlock
 T = TypeVar("T", bound=tuple[Any, ...])
 R = TypeVar("R", bound=BatchRecord)
 
+FIELDS: tuple[str, ...]
+
 def named_tuples(block: RecordBlock, kind: type[T], topic: str) -> list[T]: ...
 def append_named_tuples(
     out: list[T],

@@ -15,7 +15,7 @@ cdef extern from "Python.h":
     void PyObject_GC_UnTrack(PyObject *op)
 
 
-cdef tuple FIELDS = (
+FIELDS = (
     "topic", "partition", "leader_epoch", "offset", "timestamp", "timestamp_type", "key", "value", "headers", "checksum",
     "serialized_key_size", "serialized_value_size", "serialized_header_size")
 
@@ -165,8 +165,8 @@ cdef str size_text(object data):
 
 
 def batch_records(RecordBlock block not None, type kind not None) -> list:
-    """The block's records as objects of `kind`, BatchRecord or a subclass. Header keys that are not UTF-8 have replacement characters: a client that encodes them
-    again to count bytes would fail at surrogates."""
+    """The block's records as objects of `kind`, BatchRecord or a subclass. Header keys that are not UTF-8 have replacement characters: a
+    client that encodes them again to count bytes would fail at surrogates."""
     cdef ff_columns *c = &block.columns
     cdef Py_ssize_t row
     cdef BatchRecord record
