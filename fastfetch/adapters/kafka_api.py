@@ -394,9 +394,7 @@ class KafkaConsumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None) -> None:
         # What an exception interrupted was perhaps not processed: committing it would lose it.
         self.close(autocommit=exc_type is None)
 

@@ -37,6 +37,12 @@ def test_all_partitions_of_the_topics_are_read_and_no_coordinator_is_asked() -> 
     assert s.engine.membership.duty(s.now) is None
 
 
+def test_positions_are_looked_up_at_once() -> None:
+    """They had their turn in the pass that found the partitions: another one follows, whatever else happens."""
+    s = subscribed("t")
+    assert "ListOffsets" in [asked.api.name for asked in s.asked] or s.engine.wake_at_ms == s.now
+
+
 def test_partitions_that_are_added_come_to_it_and_the_others_keep_their_place() -> None:
     s = subscribed("t")
     s.found(s.expect("ListOffsets"), {0: 3, 1: 4})
