@@ -130,7 +130,7 @@ def test_everyone_takes_turns_and_the_first_round_does_not_count(monkeypatch: py
 
     monkeypatch.setattr(e2e, "take", reads)
     result = contest(Stock("", {}), [Contender(client, "t", 100) for client in ("a", "broken", "b")], rounds=2)
-    assert taken == [("a", 10), ("broken", 10), ("b", 10), ("b", 100), ("a", 100), ("a", 100), ("b", 100)]
+    assert taken == [("b", 10), ("broken", 10), ("a", 10), ("a", 100), ("b", 100), ("b", 100), ("a", 100)]
     assert {name: len(got) for name, got in result.readings.items()} == {"a": 2, "broken": 0, "b": 2}
     assert result.failed == {"broken": "broken is broken"}
 

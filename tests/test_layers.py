@@ -59,6 +59,8 @@ NEIGHBOURS = {
     ("adapters", "core"),  # consumers of other manners are made of the same parts
     ("benchmark", "consumer"),
     ("benchmark", "adapters"),  # they are measured too
+    ("benchmark", "log"),  # bytes of segments are decoded as well as a topic's
+    ("benchmark", "segments"),
     ("cli", "benchmark"),
     ("ranges", "consumer"),
     ("ranges", "core"),

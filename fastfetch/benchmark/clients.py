@@ -148,8 +148,8 @@ class Source:
             if start is not None:
                 self.consumer.seek(partition, start)
 
-    async def poll(self) -> Any:
-        """What is there, waiting up to a second for the first of it."""
+    async def poll(self, left: int) -> Any:
+        """What is there, waiting up to a second for the first of it; `left` records are still to be read."""
         raise NotImplementedError
 
     def count(self, got: Any) -> int:
@@ -203,7 +203,7 @@ class Blocks(Source):
     def begin(self) -> None:
         self._assign([tp for tp, _ in self.job.places])
 
-    async def poll(self) -> Any:
+    async def poll(self, left: int) -> Any:
         return self.consumer.poll_blocks(timeout_ms=1000)
 
     def count(self, got: Any) -> int:
@@ -215,7 +215,7 @@ class Blocks(Source):
 
 
 class Records(Blocks):
-    async def poll(self) -> Any:
+    async def poll(self, left: int) -> Any:
         return self.consumer.poll(timeout_ms=1000, max_records=self.client.at_once)
 
     count = Source.count
@@ -256,12 +256,13 @@ class Confluent(Source):
             self.module.TopicPartition(*tp, from_start if start is None else start) for tp, start in self.job.places
         ])  # fmt: skip
 
-    async def poll(self) -> Any:
+    async def poll(self, left: int) -> Any:
         if self.job.follow:
             message = self.consumer.poll(1)
             got = [] if message is None else [message]
         else:
-            got = self.consumer.consume(self.client.at_once, timeout=1)
+            # No more than there are: it would wait for the others until its time is up.
+            got = self.consumer.consume(min(self.client.at_once or 1, left), timeout=1)
         if got and got[-1].error() is not None:  # they come alone, or last
             raise RuntimeError(got[-1].error().str())
         return got
@@ -280,7 +281,7 @@ class Aiokafka(Source):
         await self.consumer.start()
         await self.consumer.topics()  # loads the metadata of all of them
 
-    async def poll(self) -> Any:
+    async def poll(self, left: int) -> Any:
         return await self.consumer.getmany(timeout_ms=1000, max_records=self.client.at_once)
 
     async def close(self) -> None:
@@ -293,7 +294,7 @@ class KafkaPython(Source):
         self.consumer = self.module.KafkaConsumer(**where, **self.settings)
         self.consumer.partitions_for_topic(self.job.topic)
 
-    async def poll(self) -> Any:
+    async def poll(self, left: int) -> Any:
         return self.consumer.poll(timeout_ms=1000, max_records=self.client.at_once)
 
 
@@ -387,7 +388,7 @@ async def _read(source: Source) -> Turn:
     clock = Clock()
     source.begin()
     while read < job.records:
-        if count := source.count(await source.poll()):
+        if count := source.count(await source.poll(job.records - read)):
             read += count
             heard = 0.0
         else:
@@ -400,11 +401,11 @@ async def _follow(source: Source) -> Turn:
     source.begin()
     settled = time.monotonic() + _SETTLE_SECONDS
     while time.monotonic() < settled:
-        await source.poll()
+        await source.poll(job.records)
     print("ready", flush=True)
     clock = Clock()
     while len(ages) < job.records:
-        rows = source.rows(await source.poll())
+        rows = source.rows(await source.poll(job.records - len(ages)))
         now = time.time_ns()
         if job.follow == "append":
             born = [timestamp * 1_000_000 for timestamp, _ in rows]

@@ -40,6 +40,7 @@ def alternate(contenders: Sequence[C], rounds: int, go: Callable[[C, int], T]) -
     """
     order = list(contenders)
     for turn in range(rounds + 1):
+        order.reverse()  # the first round that counts is in the order given
         for contender in list(order):
             try:
                 got: T | ReadingError = go(contender, turn)
@@ -47,7 +48,6 @@ def alternate(contenders: Sequence[C], rounds: int, go: Callable[[C, int], T]) -
                 order.remove(contender)
                 got = error
             yield turn, contender, got
-        order.reverse()
 
 
 @contextlib.contextmanager

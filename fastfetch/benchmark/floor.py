@@ -14,7 +14,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -108,22 +108,26 @@ def floor_codecs() -> set[str]:
 class Floor:
     """The floor for one data set: calling it decodes the whole set into the same warm buffers."""
 
-    def __init__(self, of: DataSet) -> None:
+    def __init__(self, of: DataSet, like: Floor | None = None) -> None:
+        """`like` lends its buffers, if they are large enough: two floors with the same ones can't work at once."""
         self._decode = _load()[0].floor_decode
+        self._records = of.records
         self._data = np.frombuffer(of.data, np.uint8)  # keeps the bytes alive and gives their address
-        self.arena = np.zeros(of.inflated + 65536 if of.codec != "none" else 1, np.uint8)
-        self.columns = {name: np.zeros(of.records, dtype) for name, dtype in _COLUMNS}
+        size = of.inflated + 65536 if of.codec != "none" else 1
+        if like is None or len(like.arena) < size or len(like.columns["offsets"]) < of.records:
+            like = None
+        self.arena: np.ndarray[Any, Any] = np.zeros(size, np.uint8) if like is None else like.arena
+        self.columns: dict[str, np.ndarray[Any, Any]] = (
+            {name: np.zeros(of.records, dtype) for name, dtype in _COLUMNS} if like is None else like.columns
+        )
         self._c = _CColumns(*(column.ctypes.data for column in self.columns.values()))
         self._arguments = (self._data.ctypes.data, len(of.data), self.arena.ctypes.data, len(self.arena),
                            ctypes.byref(self._c), of.records)  # fmt: skip
-        for array in self._buffers():
-            array.fill(1)  # zeros() alone would leave the pages to the first round
+        if like is None:
+            for array in (self.arena, *self.columns.values()):
+                array.fill(1)  # zeros() alone would leave the pages to the first round
         if (found := self()) != of.records:
             raise FloorError(f"the floor found {found} of the {of.records} records of {of.name}")
-
-    def _buffers(self) -> Iterator[np.ndarray[Any, Any]]:
-        yield self.arena
-        yield from self.columns.values()
 
     def __call__(self, stages: int = ALL) -> int:
         """Decode, or do only some stages (CRC | INFLATE | WALK); returns the number of records, FloorError on bad bytes."""
@@ -147,5 +151,5 @@ class Floor:
                 if not np.array_equal(np.diff(mine), np.diff(theirs)):
                     raise FloorError(f"the floor and the decoder disagree about {name} from record {row} on")
             row += len(block)
-        if row != len(self.columns["offsets"]):
-            raise FloorError(f"the decoder found {row} records, the floor {len(self.columns['offsets'])}")
+        if row != self._records:
+            raise FloorError(f"the decoder found {row} records, the floor {self._records}")

@@ -18,6 +18,7 @@ The file is one object:
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -94,6 +95,15 @@ class Latency:
     p99: float
     p999: float
     max: float
+
+    @classmethod
+    def of(cls, ages_us: Sequence[int]) -> Latency:
+        """From the ages of records at their delivery, in microseconds. ValueError if there are none."""
+        ages = sorted(ages_us)
+        if not ages:
+            raise ValueError("no ages of records")
+        ranks = (math.ceil(share * len(ages) / 1000) - 1 for share in (500, 900, 990, 999, 1000))
+        return cls(*(ages[rank] / 1000 for rank in ranks))
 
 
 @dataclass(frozen=True, slots=True)

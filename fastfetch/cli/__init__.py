@@ -17,14 +17,13 @@ from typing import Any
 import click
 
 import fastfetch
-from fastfetch.cli.tables import printable
-from fastfetch.errors import ConfigError, CorruptBatchError, FastFetchError
+from fastfetch.errors import ConfigError, CorruptBatchError, FastFetchError, printable
 
 __all__ = ["EXIT_CORRUPT", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_USAGE", "main"]
 
 EXIT_FAILED, EXIT_USAGE, EXIT_CORRUPT, EXIT_INTERRUPTED = 1, 2, 3, 130
 
-_COMMANDS = ("demo", "cat", "dump", "offsets", "lag", "groups", "serve", "doctor")
+_COMMANDS = ("demo", "cat", "dump", "offsets", "lag", "groups", "serve", "bench", "doctor")
 
 
 class _Program(click.Group):

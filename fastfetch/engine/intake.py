@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 
 from fastfetch.config import ConsumerConfig
 from fastfetch.engine.actions import Action, DecodeRecords
@@ -19,6 +20,7 @@ from fastfetch.errors import CorruptBatchError, RecordTooLargeError
 from fastfetch.records import Decoded
 from fastfetch.records.ahead import promised_end
 from fastfetch.records.fetched import FetchedPartition
+from fastfetch.types import TopicPartition
 
 __all__ = ["Intake", "note_log"]
 
@@ -38,6 +40,8 @@ class Intake:
         # Gone past by on_corrupt="skip", for the caller to hear of; the latest ones, should nobody poll.
         self.skipped: deque[CorruptBatchError] = deque(maxlen=10_000)
         self.has_news = False  # something a waiting poll wants to know: a chunk, an error
+        # Sees the records of each answer as they came, some of them twice. The bytes are used again: they have to be copied.
+        self.tap: Callable[[TopicPartition, memoryview], object] | None = None
         # --- counters
         self.wire_bytes = 0
         self.dropped_answers = 0
@@ -55,6 +59,8 @@ class Intake:
         promised, leader_epoch = promised_end(records, start)
         # No promise, or one that leads nowhere: wait for the decoder before asking again.
         state.fetch_offset = promised if promised > start else -1
+        if self.tap is not None:
+            self.tap(state.tp, records)
         size = len(records)
         if promised > start:
             self.offset_bytes += (0.1 if self.offset_bytes else 1.0) * (size / (promised - start) - self.offset_bytes)

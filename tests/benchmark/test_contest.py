@@ -24,8 +24,8 @@ def test_everyone_takes_turns_in_an_order_that_is_reversed() -> None:
         return name * turn
 
     outcomes = list(alternate(["a", "b", "c"], 2, go))
-    assert taken == [(0, "a"), (0, "b"), (0, "c"), (1, "c"), (1, "b"), (1, "a"), (2, "a"), (2, "b"), (2, "c")]
-    assert outcomes[3:5] == [(1, "c", "c"), (1, "b", "b")]
+    assert taken == [(0, "c"), (0, "b"), (0, "a"), (1, "a"), (1, "b"), (1, "c"), (2, "c"), (2, "b"), (2, "a")]
+    assert outcomes[2:5] == [(0, "a", ""), (1, "a", "a"), (1, "b", "b")]
 
 
 @pytest.mark.parametrize("fails_in", [0, 1])
@@ -38,7 +38,7 @@ def test_one_that_fails_is_told_once_and_the_others_go_on(fails_in: int) -> None
     got = [(turn, name, str(outcome)) for turn, name, outcome in alternate(["a", "b", "c"], 2, go)]
     assert [each for each in got if each[1] == "b"][-1] == (fails_in, "b", "b is broken")
     assert [name for _, name, _ in got].count("b") == fails_in + 1
-    assert [name for turn, name, _ in got if turn == 2] == ["a", "c"]
+    assert [name for turn, name, _ in got if turn == 2] == ["c", "a"]
 
 
 def child(code: str) -> list[str]:

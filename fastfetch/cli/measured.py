@@ -1,0 +1,124 @@
+"""What the subcommands of `kfetch bench` share: the file of a run, its tables, the line that says what is being measured."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fastfetch.benchmark.results import FASTFETCH, Case, Failure, Latency, Run, spread
+from fastfetch.cli import complain
+from fastfetch.cli.doctor import examine
+from fastfetch.cli.options import Decorator
+from fastfetch.cli.output import human_bytes
+from fastfetch.cli.tables import Cell, Table
+
+__all__ = ["Say", "describe", "file_option", "kept", "leave_out", "new_run", "saying", "show_latencies", "show_rates"]
+
+Say = Callable[[str], None]
+
+
+def file_option() -> Decorator:
+    return click.option(
+        "--json", "path", type=click.Path(dir_okay=False, writable=True, path_type=Path), metavar="FILE",
+        help="Where the run is kept; by default a new file here.",
+    )  # fmt: skip
+
+
+def new_run(kind: str, settings: dict[str, Any]) -> Run:
+    """One without readings yet: what machine this is, and which versions."""
+    facts = examine()
+    machine = facts["platform"] | {"crc32c": facts["crc32c"]["in use"]}
+    machine |= {f"{codec} from": provider for codec, provider in facts["codecs"].items()}
+    return Run(kind, datetime.now(UTC).isoformat(timespec="seconds"), machine, dict(facts["versions"]), settings)
+
+
+@contextmanager
+def kept(run: Run, path: Path | None, show: Callable[[Run], None]) -> Iterator[None]:
+    """Show the run at the end, and save it, also if that comes early: by Ctrl-C, or by an error."""
+    if path is None:
+        path = Path(f"kfetch-bench-{run.kind}-{datetime.now().strftime('%Y%m%d-%H%M%S')}.json")
+    try:
+        yield
+    finally:
+        if run.all_readings:
+            for line in dict.fromkeys(map(describe, run.cases)):
+                click.echo(line, err=True)
+            show(run)
+            run.save(path)
+            complain(f"the run is in {path}; kfetch bench report {path} draws it")
+
+
+@contextmanager
+def saying(*, quiet: bool) -> Iterator[Say]:
+    """A line on stderr that says what is going on, if that is a terminal. It is gone afterwards."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+
+    began = time.monotonic()
+    with Console(stderr=True).status("") as status:
+        yield lambda text: status.update(f"{escape(text)} ({time.monotonic() - began:.0f} s)")
+
+
+def leave_out(run: Run, failure: Failure) -> None:
+    """Note who can't take part, or not any more, and say so, once."""
+    if failure.why not in (known.why for known in run.failed):
+        complain(failure.why)
+    run.failed.append(failure)
+
+
+def describe(case: Case) -> str:
+    """The data of a case in a line."""
+    return (
+        f"{case.topic}: {case.codec}, {case.records:,} records of {case.record_bytes:.0f} bytes in batches of "
+        f"{case.batch_records:.0f}, {case.partitions} partition{'s' * (case.partitions != 1)}, {human_bytes(case.wire_bytes)} "
+        f"on the wire, {human_bytes(case.inflated_bytes)} inflated"
+    )
+
+
+# Columns of the table, and which of MEASURES they show.
+_COLUMNS = {"MB/s wire": "wire", "MB/s inflated": "inflated", "CPU ns/record": "cpu", "peak MB": "memory"}
+
+
+def show_rates(run: Run) -> None:
+    """A line for each client and case: medians over the rounds, with the quartiles of the records a second. The last column is
+    how many times more of them fastfetch reads, a median of ratios within a round."""
+    rows: list[list[Cell]] = []
+    for case in run.cases:
+        for client in run.clients(case.id):
+            if (rate := run.spread(case.id, client)) is not None:
+                found = [run.spread(case.id, client, measure) for measure in _COLUMNS.values()]
+                ratio = run.ratios(case.id, FASTFETCH, over=client)
+                rows.append([
+                    case.id, client, *map(round, (rate.median, rate.low, rate.high)),
+                    *(None if each is None else each.median for each in found),
+                    None if ratio is None else f"{ratio.median:.2f}",
+                ])  # fmt: skip
+    names = ["case", "client", "records/s", "from", "to", *_COLUMNS, "fastfetch ×"]
+    kept = [number for number, column in enumerate(zip(*rows, strict=True)) if any(cell is not None for cell in column)]
+    table = Table([names[number] for number in kept], ["case", "client"])
+    for row in rows:
+        table.add(*(row[number] for number in kept))
+    table.print()
+
+
+def show_latencies(run: Run) -> None:
+    """A line for each client and case: medians over the turns, in milliseconds from a record's append to its delivery."""
+    names = [field.name for field in fields(Latency)]
+    table = Table(["case", "client", *(f"{name.replace('p999', 'p99.9')} ms" for name in names)], ["case", "client"])
+    for case in run.cases:
+        for client in run.clients(case.id):
+            if found := run.latencies(case.id, client):
+                medians = (spread([getattr(each, name) for each in found]).median for name in names)
+                table.add(case.id, client, *(f"{median:.2f}" for median in medians))
+    table.print()
