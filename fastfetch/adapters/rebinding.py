@@ -82,6 +82,11 @@ class Rebinding:
                     self._bound.append((owner, name, vars(owner)[name], replacement))
                     setattr(owner, name, replacement)
                 self.seam = seam
+            except (AttributeError, LookupError) as error:
+                self._undo()
+                raise UsageError(
+                    f"{self._client} {version} lacks what this adapter rebinds ({error}). Nothing was changed"
+                ) from error
             except BaseException:
                 self._undo()
                 raise
@@ -101,6 +106,7 @@ class Rebinding:
     def _undo(self) -> None:
         self.seam = None
         while self._bound:
-            owner, name, before, _ = self._bound[-1]
-            setattr(owner, name, before)  # once more does no harm, if an interrupt strikes between the two
+            owner, name, before, now = self._bound[-1]
+            if vars(owner).get(name) is now:  # else it was this one that could not be bound
+                setattr(owner, name, before)
             self._bound.pop()
