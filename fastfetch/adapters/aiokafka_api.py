@@ -49,7 +49,7 @@ from fastfetch.adapters.errors import as_both
 from fastfetch.adapters.settings import say_once, servers, strategies
 from fastfetch.adapters.tasks import SharedConsumer
 from fastfetch.config import ConsumerConfig
-from fastfetch.errors import ClosedError, ConfigError, UnknownTopicError, UsageError
+from fastfetch.errors import ClosedError, ConfigError, UnknownTopicError, UsageError, broker_error
 from fastfetch.errors import TimeoutError as TimedOut
 from fastfetch.records import RecordBlock
 
@@ -226,11 +226,14 @@ class AIOKafkaConsumer:
         for topic in self._topics or ():
             while topic not in self._listing:
                 try:
-                    self._listing[topic] = await consumer.partitions_for(topic)
+                    left_ms = max(1, int((deadline - time.monotonic()) * 1000))
+                    self._listing[topic] = await consumer.partitions_for(topic, left_ms)
                 except UnknownTopicError:
                     if time.monotonic() >= deadline:
                         raise
                     await asyncio.sleep(self._config.retry_backoff_ms / 1000)
+                except TimedOut:
+                    raise broker_error(3, f"topic {topic!r} did not appear in {self._config.request_timeout_ms} ms") from None
 
     def _choose(self, consumer: SharedConsumer) -> None:
         if self._assigned is not None:

@@ -112,15 +112,26 @@ class SharedConsumer(AsyncConsumer):
         return record
 
     def _finished(self, block: RecordBlock) -> list[Any]:
-        records = self._make(block)
-        return records if self._finish is None else list(map(self._finish, records))
+        return list(self._finishing(self._make(block)))
 
     def _steps_of(self, peeked: Peeked) -> Iterator[Any]:
         """A position moves when its record is taken out of this, and not if `finish` raises."""
-        records: Iterator[Any] = iter(self._make(peeked.part))
-        if self._finish is not None:
-            records = map(self._finish, records)
-        return (record for record, _ in zip(records, self._step_through(peeked), strict=False))
+        state, ticket, chunk, row, part, is_whole = peeked
+        mine, records = part.records(), self._make(part)
+        within = len(mine) - is_whole
+        steps = self._engine.readahead.steps(state, ticket, chunk, row, mine[:within])
+        stepped = 0
+        # zip() takes of the first one first: a record is finished, and then it is taken.
+        for record, _ in zip(self._finishing(records[:within]), steps, strict=False):
+            stepped += 1
+            yield record
+        if is_whole and stepped == within:
+            last = self._step_last(state, ticket, chunk, row + within, mine[within])
+            for record, _ in zip(self._finishing(records[within:]), last, strict=False):
+                yield record
+
+    def _finishing(self, records: list[Any]) -> Iterator[Any]:
+        return iter(records) if self._finish is None else map(self._finish, records)
 
     def _step(self, only: Only) -> Any:
         """The next one of the records made already; None if there is none, or it is no longer the next one."""
