@@ -228,9 +228,9 @@ def test_waiting_for_records_is_polling(broker: Broker, kind: Any) -> None:
 def test_a_refusal_is_raised_and_the_group_tried_again(broker: Broker, kind: Any) -> None:
     async def main() -> None:
         async with member(kind, broker) as consumer:
+            await consumer.seek_to_end()
             broker.on("Heartbeat", error(30), times=None)
             broker.on("JoinGroup", error(30), times=None)
-            await consumer.seek_to_end()
             for _ in range(2):
                 with pytest.raises(aiokafka.errors.GroupAuthorizationFailedError):
                     await consumer.getone()
@@ -241,8 +241,8 @@ def test_a_refusal_is_raised_and_the_group_tried_again(broker: Broker, kind: Any
 def test_a_fenced_member_says_so_each_time(broker: Broker) -> None:
     async def main() -> None:
         async with member(OURS, broker, group_instance_id="i") as consumer:
-            broker.on("Heartbeat", error(82), times=None)
             await consumer.seek_to_end()
+            broker.on("Heartbeat", error(82), times=None)
             for _ in range(3):
                 with pytest.raises(ours.FencedInstanceIdError):
                     await consumer.getone()
