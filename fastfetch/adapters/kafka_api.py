@@ -109,9 +109,12 @@ class KafkaConsumer:
         if max_records <= 0:
             raise as_both(UsageError("max_records must be positive"), ValueError)
         # Not `with ERRORS`: an interrupt in a call between the hand-out and the caller's assignment would lose records.
+        was_closed = self._closed
         try:
             return self._reader.read(timeout_ms, max_records, move=update_offsets)
         except FastFetchError as error:
+            if self._closed and not was_closed:  # meanwhile, by a signal handler or another thread
+                return {}
             both = ERRORS.both(error)
         raise both
 
@@ -127,6 +130,8 @@ class KafkaConsumer:
             for record in self._records:
                 return record  # type: ignore[no-any-return]
         except FastFetchError as error:
+            if self._closed:  # meanwhile, by a signal handler or another thread
+                raise StopIteration("KafkaConsumer closed") from None
             both = ERRORS.both(error)
         except BaseException:
             self._records = self._reader.iterate(self._patience_ms)  # an iterator that has raised is at its end

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -494,6 +495,31 @@ def test_a_second_thread_is_told(broker: Broker) -> None:
         polling.join()
     assert isinstance(raised[0], kafka.errors.IllegalStateError)
     assert "another thread" in str(raised[0])
+
+
+@pytest.mark.parametrize("where", ["another thread", "a signal handler"])
+@pytest.mark.parametrize("form", ["poll", "iteration"])
+def test_closing_a_consumer_that_waits_ends_the_wait(broker: Broker, form: str, where: str) -> None:
+    """The way in which many scripts are stopped: a handler closes the consumer, and the loop ends."""
+    reader = consumer(broker, "orders")
+    read(reader, 10)
+    if where == "another thread":
+        timer = threading.Timer(0.3, reader.close)
+        timer.start()
+    else:
+        before = signal.signal(signal.SIGALRM, lambda *_: reader.close())
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+    begun = time.monotonic()
+    try:
+        assert not (reader.poll(timeout_ms=20_000) if form == "poll" else list(reader))
+    finally:
+        if where == "another thread":
+            timer.join()
+        else:
+            signal.signal(signal.SIGALRM, before)
+    assert 0.2 < time.monotonic() - begun < 10
+    with pytest.raises(kafka.errors.IllegalStateError):
+        reader.poll()
 
 
 # ----------------------------------------------------------------------------------------------------------------- listeners
