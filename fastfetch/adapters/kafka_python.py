@@ -5,9 +5,9 @@
     fastfetch.adapters.kafka_python.install()
 
 kafka-python offers no place to plug a decoder in. But its fetcher looks up two names whenever it has fetched a partition's bytes,
-and install() rebinds those: kafka.consumer.fetcher.MemoryRecords, which cuts bytes into batches, and Fetcher.PartitionRecords, which
-makes consumer records of them (seam "reader"); or the first alone (seam "decoder"). Everything else is kafka-python's own:
-connections, groups, positions, commits, deserializers, metrics, configuration. Consumers that exist go on with what they fetch next.
+and install() rebinds those: kafka.consumer.fetcher.MemoryRecords, which cuts bytes into batches, and Fetcher.PartitionRecords,
+which makes consumer records of them (seam "reader"); or the first alone (seam "decoder"). Everything else is kafka-python's own:
+connections, groups, positions, commits, deserializers, metrics, configuration. Consumers that exist change at their next fetch.
 
 Records, exceptions and deserializers are kafka-python's. What bytes are good and which are corrupt is fastfetch's decision.
 """
@@ -18,6 +18,7 @@ import inspect
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, Literal
 
 import kafka  # type: ignore[import-untyped, unused-ignore]
@@ -126,6 +127,11 @@ class PartitionRecords:
                 raise
             self._raise_next = error
         return out
+
+    @property
+    def record_iterator(self) -> Iterator[Any] | None:
+        """The records not taken yet, one by one; None once drained."""
+        return None if self._data is None else chain.from_iterable(iter(lambda: self.take(1), []))
 
     def _fill(self, out: list[Any], n: int | None) -> None:
         while self._data is not None and (n is None or len(out) < n):
@@ -241,17 +247,17 @@ _rebinding = Rebinding("kafka-python", KNOWN_VERSIONS, ("reader", "decoder"), _n
 def install(seam: Literal["reader", "decoder"] = "reader") -> Installed:
     """Let kafka-python's consumers of this process read through fastfetch, those that exist and those to come.
 
-    seam  "reader": fetched bytes into consumer records, the whole way. "decoder": into batches and records, of which kafka-python's
-          own code makes consumer records; less is replaced, and less is gained
+    seam  "reader": fetched bytes into consumer records, the whole way. "decoder": into batches and records, of which
+          kafka-python's own code makes consumer records; less is replaced, and less is gained
 
-    Returns a context manager that uninstalls on leaving; it need not be used. The same seam twice changes nothing. Raises UsageError,
-    and changes nothing, for a version of kafka-python it does not know, for one that does not have the shape of its version, and if
-    the other seam is installed.
+    Returns a context manager that uninstalls on leaving; it need not be used. The same seam twice changes nothing. Raises
+    UsageError, and changes nothing, for a version of kafka-python it does not know, for one that does not have the shape of its
+    version, and if the other seam is installed.
     """
     return _rebinding.install(seam, kafka.__version__)
 
 
 def uninstall() -> None:
-    """Put back what install() replaced; does nothing if nothing is installed. Records that a consumer has decoded already are still
-    handed out by fastfetch. Raises UsageError, and changes nothing, if somebody else has rebound the same names since."""
+    """Put back what install() replaced; does nothing if nothing is installed. Records that a consumer has decoded already are
+    still handed out by fastfetch. Raises UsageError, and changes nothing, if somebody else has rebound the same names since."""
     _rebinding.uninstall()
