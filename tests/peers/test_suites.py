@@ -1,11 +1,11 @@
-"""What passes of a client's own tests passes with our adapter in its place, but for differences that docs/adapters.md explains."""
+"""What passes of a client's own tests passes with our adapter in its place; docs/adapters.md explains the differences."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from suites import SUITES, Comparison, Suite, UnavailableError, compare
+from peers.suites import SUITES, Comparison, Suite, UnavailableError, compare
 
 ENOUGH = 0.98
 
