@@ -32,7 +32,7 @@ from fastfetch.types import TopicPartition
 __all__ = ["command"]
 
 _SHOWN = 5  # partitions in a line about a request
-_PRODUCE = "api 0"
+_PRODUCE = "Produce"
 _EVERYWHERE = ("0.0.0.0", "::")
 _IS_LONG = 1 << 30  # bytes that take so long that somebody at a terminal wonders
 
@@ -65,12 +65,13 @@ def _as_topic(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 
 @click.command("serve", short_help="Log segments over the real protocol, for any client to read.")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.argument("paths", metavar="PATH...", nargs=-1)
 @click.option(
     "--listen", metavar="HOST:PORT", callback=_as_address, default="127.0.0.1:0", show_default=True, help="0: a free port."
 )
 @click.option("--advertise", metavar="HOST:PORT", callback=_as_address, help="What clients are told, if it is another address.")
 @click.option("--topic", metavar="NAME", callback=_as_topic, help="Serve it under this name.")
+@click.option("--scratch", is_flag=True, help="Let clients make topics and write to them, in memory; PATH may be left out.")
 @click.option("--json", "as_json", is_flag=True, help="Say as one JSON object what is served.")
 @click.option("-v", "--verbose", is_flag=True, help="A line on stderr for each request.")
 def command(
@@ -78,18 +79,21 @@ def command(
     listen: tuple[str, int],
     advertise: tuple[str, int] | None,
     topic: str | None,
+    scratch: bool,
     as_json: bool,
     verbose: bool,
 ) -> None:
     """Serve .log segments, partition folders such as orders-3/, or a data folder with many of them, until Ctrl-C.
 
     Any Kafka client reads them from the address that is printed: kcat, confluent-kafka, aiokafka, kafka-python, Java.
-    Nothing can be written. Groups work, members and commits are kept in memory.
+    Groups work, members and commits are kept in memory. Nothing can be written, but with --scratch, and then to memory alone.
 
     \b
       kfetch serve /var/lib/kafka/data
       kcat -b 127.0.0.1:40123 -t orders -p 3 -C -e
     """
+    if not paths and not scratch:
+        raise click.UsageError("say what to serve: PATH, or --scratch for topics in memory")
     sources = _find(paths, topic)
     size = _open_files(sources)
     if size > _IS_LONG and sys.stderr.isatty():
@@ -99,9 +103,9 @@ def command(
         if not port:
             raise click.UsageError("--advertise needs a port, unless --listen names one")
         advertise = advertise[0], port
-    log = _RequestLog(verbose)
+    log = _RequestLog(verbose, writable=scratch)
     try:
-        broker = Broker(host=host, port=port, advertise=advertise, observe=log)
+        broker = Broker(host=host, port=port, advertise=advertise, writable=scratch, observe=log)
     except OSError as error:
         raise FastFetchError(f"can't listen on {host}:{port}: {error.strerror}; choose another place with --listen") from None
     with broker:
@@ -220,6 +224,8 @@ def _announce(broker: Broker, address: str, sources: dict[TopicPartition, Source
         click.echo(json.dumps(served))
         return
     click.echo(f"bootstrap.servers={address}")
+    if not rows:
+        return
     table = Table(names, texts=("topic", "path"))
     for row in rows:
         table.add(*row)
@@ -232,10 +238,10 @@ class _RequestLog:
     That somebody wants to write is said in any case, once: the client only sees a connection that closes.
     """
 
-    def __init__(self, verbose: bool) -> None:
+    def __init__(self, verbose: bool, *, writable: bool) -> None:
         self.names: dict[bytes, str] = {}  # of topics, by id
         self._verbose = verbose
-        self._said = False
+        self._said = writable
 
     def __call__(self, request: Logged) -> None:
         if self._verbose:

@@ -147,8 +147,8 @@ def decode_response(api: Api, version: int, frame: Buffer) -> tuple[int, dict[st
     return correlation_id, body
 
 
-def decode_request(frame: Buffer, *, allow_left_over: bool = False) -> Request:
-    """Header and body of a request. `frame` starts after the size.
+def decode_request(frame: Buffer, *, apis: Mapping[int, Api] = tables.BY_KEY, allow_left_over: bool = False) -> Request:
+    """Header and body of a request to one of `apis`. `frame` starts after the size.
 
     Raises ProtocolError for bytes that don't fit, and UnsupportedVersionError for an API or a version that isn't in the tables (a
     broker then closes the connection), except ApiVersions, see `Request`.
@@ -158,7 +158,7 @@ def decode_request(frame: Buffer, *, allow_left_over: bool = False) -> Request:
     try:
         header = _read_header(r)
         key, version = header["api_key"], header["api_version"]
-        api = tables.BY_KEY.get(key)
+        api = apis.get(key)
         if api is None:
             raise UnsupportedVersionError(f"a request for api key {key}, v{version}: fastfetch has no table of it")
         label = f"{api.name} v{version} request"

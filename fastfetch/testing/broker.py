@@ -42,6 +42,7 @@ from .group_view import GroupView, view
 from .groups import ClassicGroup
 from .groups_epochs import EpochGroup
 from .server import Logged, Rule, Script, Server
+from .writing import WRITING_APIS
 
 __all__ = ["KAFKA_VERSIONS", "Broker"]
 
@@ -127,6 +128,7 @@ KAFKA_VERSIONS: dict[str, dict[str, tuple[int, int]]] = {
 # Announced and not served. librdkafka takes from the range of Produce which message formats a broker knows, and does not fetch
 # from one without it.
 _PRODUCE_KEY, _PRODUCE_VERSIONS = 0, {"2.8": (0, 9), "3.9": (0, 11), "4.1": (0, 13), "4.3": (0, 13)}
+_WRITING_VERSIONS = {key: (api.min_version, api.max_version) for key, api in WRITING_APIS.items()}
 
 
 class Broker:
@@ -143,6 +145,7 @@ class Broker:
     initial_rebalance_delay     seconds that a group waits for more members after its first (a stock broker: 3)
     consumer_session, consumer_heartbeat
                     seconds of members under the consumer protocol, which the broker tells them (a stock broker: 45 and 5)
+    writable        clients may make topics, write to them and delete them, without transactions (see `writing`)
     tls             server-side context: every node speaks TLS
     observe         called with each request as it arrives, by its connection's thread. They are not kept for `requests` then:
                     for a broker that runs for long
@@ -163,6 +166,7 @@ class Broker:
         initial_rebalance_delay: float = 0.0,
         consumer_session: float = 45.0,
         consumer_heartbeat: float = 0.5,
+        writable: bool = False,
         tls: ssl.SSLContext | None = None,
         observe: Callable[[Logged], object] | None = None,
     ) -> None:
@@ -181,9 +185,10 @@ class Broker:
         self._server = Server(
             self._cluster,
             self._script,
-            _announced(kafka, versions or {}),
+            _announced(kafka, versions or {}) | (_WRITING_VERSIONS if writable else {}),
             fetch_sessions=fetch_sessions,
             tls=tls,
+            is_writable=writable,
         )
         try:
             for node in members.values():

@@ -17,7 +17,7 @@ from .cluster import Cluster, Committed, Node, Topic
 from .groups_epochs import EpochGroup
 from .partition import Partition
 
-__all__ = ["HANDLERS", "Body", "Context", "Handler", "check_epoch", "group_error"]
+__all__ = ["HANDLERS", "Body", "Context", "Handler", "check_epoch", "group_error", "is_legal"]
 
 Body: TypeAlias = dict[str, Any]
 
@@ -81,11 +81,11 @@ def _look_up(cluster: Cluster, name: str | None, topic_id: bytes) -> Body:
     if topic is not None:
         return _describe(cluster, topic)
     # Topics are never made on the way, whatever allow_auto_topic_creation says.
-    code = UNKNOWN_TOPIC_ID if name is None else UNKNOWN_TOPIC if _is_legal(name) else INVALID_TOPIC
+    code = UNKNOWN_TOPIC_ID if name is None else UNKNOWN_TOPIC if is_legal(name) else INVALID_TOPIC
     return {"error_code": code, "name": name, "topic_id": topic_id, "partitions": []}
 
 
-def _is_legal(name: str) -> bool:
+def is_legal(name: str) -> bool:
     plain = name.replace(".", "").replace("_", "").replace("-", "")
     return 0 < len(name) <= 249 and name not in (".", "..") and plain.isascii() and (plain.isalnum() or not plain)
 

@@ -27,12 +27,14 @@ from .coordinator import GROUP_HANDLERS
 from .faults import REFUSED_WHOLE, STAGES, Action, Exchange
 from .fetching import SessionCache, encode_fetch, fetch
 from .handlers import HANDLERS, Context
+from .writing import PRODUCE, WRITING, WRITING_APIS
 
 __all__ = ["Logged", "Rule", "Script", "Server"]
 
 _LARGEST_REQUEST = 100 << 20  # socket.request.max.bytes
 _PIECES = 1024  # buffers a sendmsg, the most that Linux takes
-_HANDLERS = HANDLERS | GROUP_HANDLERS
+_HANDLERS = HANDLERS | GROUP_HANDLERS | WRITING
+_APIS = tables.BY_KEY | WRITING_APIS
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,9 @@ class Server:
         *,
         fetch_sessions: int,
         tls: ssl.SSLContext | None,
+        is_writable: bool,
     ) -> None:
+        self.is_writable = is_writable
         self.cluster = cluster
         self.script = script
         self.versions = versions
@@ -292,7 +296,7 @@ class _Connection:
         """Answer one request; False: close the connection."""
         key, version, correlation_id = struct.unpack_from(">hhi", frame)
         request, refused = self._decode(frame, key, version)
-        api = tables.BY_KEY[key].name if key in tables.BY_KEY else f"api {key}"
+        api = _APIS[key].name if key in _APIS else f"api {key}"
         self.server.script.note(
             Logged(
                 time.monotonic(),
@@ -341,10 +345,10 @@ class _Connection:
         low, high = self.server.versions.get(key, (0, -1))
         if not low <= version <= high and key != tables.API_VERSIONS.key:
             return None, f"version {version} is not among {low} to {high}" if high >= 0 else "not an API of this broker"
-        if key not in tables.BY_KEY:
+        if key == PRODUCE.key and not self.server.is_writable:
             return None, "announced, but not served"
         try:
-            return decode_request(frame, allow_left_over=True), ""
+            return decode_request(frame, apis=_APIS, allow_left_over=True), ""
         except (ProtocolError, UnsupportedVersionError) as error:
             return None, str(error)
 

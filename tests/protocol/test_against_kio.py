@@ -11,7 +11,7 @@ import os
 import random
 import typing
 import uuid
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -21,9 +21,11 @@ from kio.serial import entity_reader, entity_writer
 
 from fastfetch import errors
 from fastfetch.protocol import Api, Field, decode_request, decode_response, encode_request, encode_response, tables
+from fastfetch.testing.writing import WRITING_APIS
 
 from .messages import Direction, SlowWriter, every_message, full_body, random_body
 
+APIS = tables.BY_KEY | WRITING_APIS  # those of the test broker too
 LOAD = {"request": load_request_schema, "response": load_response_schema}
 MESSAGES = max(1, int(15 * float(os.environ.get("FASTFETCH_ROUNDS", "1"))))
 
@@ -64,6 +66,8 @@ def _to_kio_scalar(kind: str | None, value: Any) -> Any:
         return ErrorCode(value)
     if kind is not None and kind.startswith("timedelta"):
         return timedelta(milliseconds=value)
+    if kind == "datetime_i64":
+        return None if value == -1 else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=value)
     if kind == "uuid":
         return uuid.UUID(bytes=value) if any(value) else None
     return value
@@ -90,13 +94,16 @@ def kio_read(schema: Any, frame: bytes) -> Any:
 
 
 def small_times(body: Any) -> Any:
-    """timedelta holds less than an int64 of milliseconds."""
+    """timedelta and datetime hold less than an int64 of milliseconds."""
     if isinstance(body, dict):
-        return {k: v % (2**40) if k in ("retention_time_ms", "session_lifetime_ms") else small_times(v) for k, v in body.items()}
+        return {
+            k: v % (2**40) if k in ("retention_time_ms", "session_lifetime_ms", "log_append_time_ms") else small_times(v)
+            for k, v in body.items()
+        }
     return [small_times(item) for item in body] if isinstance(body, list) else body
 
 
-@pytest.mark.parametrize(("api", "version", "direction"), every_message())
+@pytest.mark.parametrize(("api", "version", "direction"), every_message(APIS.values()))
 def test_random_messages_are_kios_both_ways(api: Api, version: int, direction: Direction) -> None:
     rng = random.Random(f"{api.name} {version} {direction}")
     schema = LOAD[direction](api.key, version)
@@ -109,7 +116,7 @@ def test_random_messages_are_kios_both_ways(api: Api, version: int, direction: D
         theirs = kio_bytes(entity, correlation_id, client_id)
         if direction == "request":
             frame = encode_request(api, version, correlation_id, client_id, body)
-            request = decode_request(theirs)
+            request = decode_request(theirs, apis=APIS)
             assert (request.api, request.version) == (api, version)
             assert (request.correlation_id, request.client_id) == (correlation_id, client_id)
             read = request.body

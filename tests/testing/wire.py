@@ -9,8 +9,9 @@ from typing import Any, Self
 
 from fastfetch.protocol import decode_response, encode_request, tables
 from fastfetch.testing import Broker
+from fastfetch.testing.writing import WRITING_APIS
 
-BY_NAME = {api.name: api for api in tables.ALL}
+BY_NAME = {api.name: api for api in (*tables.ALL, *WRITING_APIS.values())}
 
 
 class Wire:
