@@ -9,7 +9,6 @@ Only runs of one kind, on one machine, with the same versions and settings share
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ __all__ = [
     "Setting",
     "alike",
     "charts",
+    "conflicts",
     "differences",
     "headings",
     "settings_of",
@@ -35,8 +35,8 @@ __all__ = [
 FLOOR = "floor"
 _GROUPS = 6  # in a chart of bars; those of several codecs are not parted
 
-# Options that say what was read or for how long, not how: runs that differ in nothing else belong on one chart.
-WHAT_WAS_READ = ("brokers", "topics", "paths", "records", "rounds")
+# Options that say what was read and for how long, not how: runs that differ in nothing else belong on one chart.
+WHAT_WAS_READ = ("records", "rounds", "seconds", "warm_up", "latency_rate", "latency_seconds", "sources", "mb")
 
 _PERCENTILES = {"p50": "50 %", "p90": "90 %", "p99": "99 %", "p999": "99.9 %", "max": "all"}
 
@@ -85,16 +85,39 @@ class Chart:
 
 def together(sources: Iterable[tuple[str, Run]]) -> list[Setting]:
     """Runs by where and how they were taken, in the order of their first."""
-    found: dict[str, Setting] = {}
+    found: list[Setting] = []
     for name, run in sources:
-        mark = json.dumps([run.kind, run.machine, run.versions, settings_of(run)], sort_keys=True, default=str)
-        found.setdefault(mark, Setting(run.kind)).sources.append((name, run))
-    return list(found.values())
+        for setting in found:
+            if not any(conflicts(other, run) for _, other in setting.sources):
+                setting.sources.append((name, run))
+                break
+        else:
+            found.append(Setting(run.kind, [(name, run)]))
+    return found
 
 
 def settings_of(run: Run) -> dict[str, Any]:
     """Those that say how it was measured."""
     return {name: value for name, value in run.settings.items() if name not in WHAT_WAS_READ}
+
+
+def conflicts(a: Run, b: Run) -> list[tuple[str, Any, Any]]:
+    """(what, in a, in b) of all that makes numbers of two runs less comparable: another machine, or another version or setting of
+    something that took part in both. None is what isn't there."""
+    settings = settings_of(a), settings_of(b)
+    clients = [each.pop("clients", {}) for each in settings]
+    found: list[tuple[str, Any, Any]] = [("kind of run", a.kind, b.kind)] if a.kind != b.kind else []
+    found += differences(a.machine, b.machine, "machine: ")
+    found += differences(*_of_both(a.versions, b.versions), "version: ")
+    found += differences(*settings, "setting: ")
+    found += differences(*_of_both(*clients), "setting: ")
+    return found
+
+
+def _of_both(a: Any, b: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What of these has a name that both have. Nothing, if one of them is no mapping."""
+    names = [name for name in a if name in b] if isinstance(a, dict) and isinstance(b, dict) else []
+    return {name: a[name] for name in names}, {name: b[name] for name in names}
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -273,7 +296,7 @@ def _bar_charts(samples: Sequence[Sample], kind: Kind) -> Iterator[Chart]:
             left += found
     for begun in range(0, len(left), _GROUPS):
         part = left[begun : begun + _GROUPS]
-        title = f"{_codec(part[0].case)}, {shape_of(part)}" if len(part) == 1 else "Other shapes of data"
+        title = f"{_codec(part[0].case)}, {shape_of(part)}" if len(part) == 1 else "By data"
         yield _bar_chart(part, kind, title + (f", {begun // _GROUPS + 1}" if len(left) > _GROUPS else ""))
 
 
@@ -301,7 +324,7 @@ def _bar_chart(samples: Sequence[Sample], kind: Kind, title: str) -> Chart:
         *kind.beside.values(),
         "rounds",
     ]
-    text = f"{kind.shown} Data: {_topics(samples)}. Bars are medians of {_rounds(counts)}, the thin lines span the quartiles."
+    text = f"{kind.shown} Data: {_topics(samples)}. {_medians('Bars', counts)}"
     return Chart("", kind.section, title, text, Bars(kind.axis, groups), head, rows)
 
 
@@ -334,8 +357,8 @@ def _growth_chart(samples: Sequence[Sample], dimension: Dimension, held: Sequenc
 
             counts.add(each.count)
     text = (
-        f"Records a second by {dimension.name}; the same in all of them: {same}. Points are medians of {_rounds(counts)}, the "
-        "thin lines span the quartiles; the axis at the bottom is logarithmic. Higher is better."
+        f"Records a second by {dimension.name}; the same in all of them: {same}. Higher is better. The axis at the bottom is "
+        f"logarithmic. {_medians('Points', counts)}"
     )
     head = ["client", "median, records/s", "quartiles", f"× {FASTFETCH}", "inflated, MB/s", "rounds"]
     drawing = Lines(dimension.name, "million records a second", [(client, lines[client]) for client in _in_order(lines)])
@@ -352,10 +375,11 @@ def _latency_charts(samples: Sequence[Sample]) -> Iterator[Chart]:
                 lines.append((client, list(enumerate(found))))
                 rows.append([client, *map(median, found), str(len(turns))])
                 counts.add(len(turns))
+        rate = sample.run.settings.get("latency_rate")
+        pace = f"{rate:,g} records a second" if isinstance(rate, (int, float)) else "a steady rate"
         text = (
-            "How long it took from a record's append to its delivery, while the topic was written at a steady rate: so many of "
-            f"the records were at least as quick. Data: {_topics([sample])}. Points are medians of {_rounds(counts)}, the thin "
-            "lines span the quartiles. Lower is better."
+            f"How long it took from a record's append to its delivery, while a topic was written at {pace}: so many of the "
+            f"records were at least as quick. Lower is better. Data as in {_topics([sample])}. {_medians('Points', counts)}"
         )
         words = list(_PERCENTILES.values())
         head = ["client", *(f"{word}, ms" for word in words), "rounds"]
@@ -393,9 +417,12 @@ def _codec(case: Case) -> str:
     return "uncompressed" if case.codec == "none" else case.codec
 
 
-def _rounds(counts: set[int]) -> str:
+def _medians(marks: str, counts: set[int]) -> str:
     least, most = min(counts), max(counts)
-    return ("1 round" if most == 1 else f"{most} rounds") if least == most else f"{least} to {most} rounds"
+    if most == 1:
+        return f"{marks} are of one round."
+    rounds = f"{most} rounds" if least == most else f"{least} to {most} rounds"
+    return f"{marks} are medians of {rounds}, the thin lines span {'the quartiles' if least > 2 else 'all of them'}."
 
 
 def _in_order(clients: Iterable[str]) -> list[str]:

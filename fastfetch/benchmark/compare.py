@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from fastfetch.benchmark.charts import alike, differences, settings_of
+from fastfetch.benchmark.charts import alike, conflicts
 from fastfetch.benchmark.results import MEASURES, Case, ResultsError, Run, Spread, spread
 
 __all__ = ["METRICS", "TOO_FEW", "WORSE", "Comparison", "Line", "Ratio", "compare", "ratio"]
@@ -74,13 +74,7 @@ def compare(a: Run, b: Run) -> Comparison:
     if a.kind != b.kind:
         raise ResultsError(f"a run of kind {a.kind} and one of kind {b.kind} have nothing in common that could be compared")
     pairs = list(_pairs(a, b))
-    differs: list[tuple[str, Any, Any]] = []
-    for title, in_a, in_b in (
-        ("machine", a.machine, b.machine),
-        ("version", a.versions, b.versions),
-        ("setting", settings_of(a), settings_of(b)),
-    ):
-        differs += [(f"{title} {name}", *values) for name, *values in differences(in_a, in_b)]
+    differs = conflicts(a, b)
     for mine, theirs in pairs:
         differs += _other_data(mine, theirs)
     lines = [line for pair in pairs for line in _lines(a, b, *pair)]

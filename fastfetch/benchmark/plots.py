@@ -121,8 +121,8 @@ def variables(dark: bool) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits, or all of a whole part that has more: 0.0644, 20.1, 1,234."""
-    if abs(value) >= 99.95 or value == 0:
+    """Three digits, or all of a whole number: 0.0644, 20.1, 1,234."""
+    if abs(value) >= 99.95 or value == 0 or isinstance(value, int):
         return f"{value:,.0f}"
     return f"{value:#.3g}" if abs(value) >= 1e-4 else f"{value:.2g}"
 
@@ -311,7 +311,8 @@ def _apart(places: Sequence[float]) -> list[float]:
 def _wrapped(name: str) -> list[str]:
     """In two lines if it is long and can be parted."""
     if len(name) > 16 and " " in name:
-        at = min((space.start() for space in re.finditer(" ", name)), key=lambda at: abs(at - len(name) / 2))
+        spaces = [space.start() for space in re.finditer(" ", name)]
+        at = min(spaces, key=lambda at: (name[at + 1 : at + 2] != "+", abs(at - len(name) / 2)))
         return [_cut(name[:at], 130), _cut(name[at + 1 :], 130)]
     return [_cut(name, 130)]
 

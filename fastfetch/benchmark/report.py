@@ -13,7 +13,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fastfetch.benchmark.charts import WHAT_WAS_READ, Chart, Setting, charts, differences, headings, median, settings_of, together
+from fastfetch.benchmark.charts import (
+    WHAT_WAS_READ,
+    Chart,
+    Setting,
+    charts,
+    conflicts,
+    differences,
+    headings,
+    median,
+    settings_of,
+    together,
+)
 from fastfetch.benchmark.plots import draw, number, standalone, variables
 from fastfetch.benchmark.results import FASTFETCH, Run
 from fastfetch.errors import printable
@@ -100,32 +111,22 @@ def _setting(setting: Setting, place: int, settings: Sequence[Setting]) -> str:
 
 
 def _difference(first: Setting, other: Setting) -> str:
-    (_, a), (_, b) = first.sources[0], other.sources[0]
-    found = [("kind of run", a.kind, b.kind)] if a.kind != b.kind else []
-    for title, mine, theirs in (
-        ("machine", a.machine, b.machine),
-        ("version", a.versions, b.versions),
-        ("setting", settings_of(a), settings_of(b)),
-    ):
-        found += [(f"{title}: {name}", *values) for name, *values in differences(mine, theirs)]
+    found = conflicts(first.sources[0][1], other.sources[0][1])
     rows = [[name, _value(mine), _value(theirs)] for name, mine, theirs in found]
     return "<h3>What differs from part 1</h3>" + _table("What differs from part 1", ["what", "part 1", "here"], {"": rows})
 
 
 def _in_short(setting: Setting) -> str:
-    """A table of how many times the others' rate ours is."""
+    """A table of how many times the others' rate ours is: a column for each data, a row for each client."""
     samples = [sample for sample in setting.samples if sample.run.spread(sample.case.id, FASTFETCH)]
-    others = list(dict.fromkeys(client for s in samples for client in s.run.clients(s.case.id) if client != FASTFETCH))
-    rows = []
-    for sample, heading in zip(samples, headings(samples), strict=True):
-        run, case = sample.run, sample.case.id
-        over = [run.ratios(case, FASTFETCH, over=client) for client in others]
-        rows.append([heading, median(run.spread(case, FASTFETCH, "records"), 1e-6), *map(median, over)])
-    if not rows:
+    if not samples:
         return ""
-    text = f"How many times the records a second of the others {FASTFETCH} reads, and its own; medians."
-    head = ["data", "million records/s", *(f"× {client}" for client in others)]
-    return f'<h3>In short</h3>{_p(text)}<div class="numbers">{_table("In short", head, {"": rows})}</div>'
+    others = list(dict.fromkeys(client for s in samples for client in s.run.clients(s.case.id) if client != FASTFETCH))
+    rows = [[f"{FASTFETCH}, million records/s", *(median(s.run.spread(s.case.id, FASTFETCH), 1e-6) for s in samples)]]
+    rows += [[f"over {each}", *(median(s.run.ratios(s.case.id, FASTFETCH, over=each)) for s in samples)] for each in others]
+    text = f"How many records a second {FASTFETCH} handles, and how many times the number of each other; medians."
+    table = _table("In short", ["", *headings(samples)], {"": rows})
+    return f'<h3>In short</h3>{_p(text)}<div class="numbers">{table}</div>'
 
 
 def _figure(chart: Chart, key: str) -> str:
@@ -139,7 +140,7 @@ def _drawn(chart: Chart, key: str) -> str:
 
 
 def _measured(setting: Setting) -> str:
-    run = setting.sources[0][1]
+    runs = [run for _, run in setting.sources]
     data = [
         [
             case.id, name, case.topic, case.codec, *map(number, (case.partitions, case.records, case.batch_records)),
@@ -149,16 +150,17 @@ def _measured(setting: Setting) -> str:
         for case in source.cases
     ]  # fmt: skip
     names = "case, file, topic, codec, partitions, records, records a batch, bytes a record, MB stored, MB inflated, threads"
-    taken = [
-        [name, source.taken, *(_value(source.settings.get(each)) for each in WHAT_WAS_READ)] for name, source in setting.sources
-    ]
+    options = [each for each in WHAT_WAS_READ if any(source.settings.get(each) is not None for source in runs)]
+    taken = [[name, source.taken, *(_value(source.settings.get(each)) for each in options)] for name, source in setting.sources]
     return "".join([
         f"<h3>How it was measured</h3>{_p(METHODS[setting.kind])}",
-        _facts("Runs", ["file", "taken", *WHAT_WAS_READ], taken),
+        _facts("Runs", ["file", "taken", *(option.replace("_", " ") for option in options)], taken),
         _facts("Data", names.split(", "), data),
-        _facts("Machine", ["what", "is"], _pairs(run.machine)),
-        _facts("Versions", ["of", "version"], _pairs(run.versions)),
-        _facts("Settings", ["name", "value"], _pairs(settings_of(run))),
+        '<div class="facts">',
+        _facts("Machine", ["what", "is"], _pairs([runs[0].machine])),
+        _facts("Versions", ["of", "version"], _pairs([run.versions for run in runs])),
+        _facts("Settings", ["name", "value"], _pairs(map(settings_of, runs))),
+        "</div>",
     ])  # fmt: skip
 
 
@@ -179,7 +181,7 @@ def _left_out(setting: Setting) -> str:
 
 
 def _facts(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return f"<h4>{title}</h4>{_table(title, head, {'': rows})}" if rows else ""
+    return f"<div><h4>{title}</h4>{_table(title, head, {'': rows})}</div>" if rows else ""
 
 
 def _table(title: str, head: Sequence[str], rows: Mapping[str, Sequence[Sequence[str]]]) -> str:
@@ -198,8 +200,10 @@ def _table(title: str, head: Sequence[str], rows: Mapping[str, Sequence[Sequence
     return "".join(out)
 
 
-def _pairs(found: Mapping[str, Any]) -> list[list[str]]:
-    return [[name, _value(value)] for name, _, value in differences({}, found)]
+def _pairs(found: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    """Name and value of all that is in any of them."""
+    values = {name: value for each in found for name, _, value in differences({}, each)}
+    return [[name, _value(value)] for name, value in values.items()]
 
 
 def _value(value: Any) -> str:
@@ -247,6 +251,8 @@ tbody th{font-weight:400;min-width:7rem}
 tbody th[scope=rowgroup]{font-weight:600;padding-top:.6rem}
 figure :is(td,thead th,th[scope=row]){white-space:nowrap}
 :is(figure,.numbers) :is(td,thead th+th){text-align:right}
+.facts{display:flex;flex-wrap:wrap;column-gap:3rem}
+.facts>div{min-width:0;max-width:100%}
 footer{color:var(--soft);font-size:.875rem;margin-top:2.5rem;border-top:2px solid var(--grid);padding-top:.75rem}
 @media print{
   figure svg,tr{break-inside:avoid}
