@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fastfetch.adapters.kafka_structs import ConsumerRecord, MemberState, TopicPartition
-from fastfetch.adapters.rows import append_named_tuples
+from fastfetch.adapters.rows import OfData, append_named_tuples
 from fastfetch.consumer import Consumer
 from fastfetch.core import Call, CommitCallback, Peeked
 from fastfetch.engine.commits import Commit
@@ -35,7 +35,7 @@ def deserializer(given: Any) -> Deserialize | None:
         return None
     method = getattr(given, "deserialize", None)
     if method is None:
-        return lambda topic, headers, data: given(data)
+        return OfData(given)
     try:
         inspect.signature(method).bind("topic", [], b"")
     except TypeError:

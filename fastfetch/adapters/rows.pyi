@@ -8,6 +8,10 @@ R = TypeVar("R", bound=BatchRecord)
 
 FIELDS: tuple[str, ...]
 
+class OfData:
+    def __init__(self, function: Callable[[bytes | None], Any]) -> None: ...
+    def __call__(self, topic: str, headers: list[tuple[str, bytes | None]], data: bytes | None) -> Any: ...
+
 def named_tuples(block: RecordBlock, kind: type[T], topic: str) -> list[T]: ...
 def append_named_tuples(
     out: list[T],

@@ -13,6 +13,7 @@ from fastfetch.records.record cimport PLACEHOLDER_EVERY, place, span
 cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject *kind, Py_ssize_t items)
     void PyObject_GC_UnTrack(PyObject *op)
+    bint PyObject_IS_GC(object op)
 
 
 FIELDS = (
@@ -50,6 +51,29 @@ cdef object checksum(RecordBlock block, Py_ssize_t row):
     return ff_load32(block.row_start(row) + FF_MESSAGE_CRC)
 
 
+cdef class OfData:
+    """A deserializer that wants the bytes and nothing else: called as `function(bytes | None)` in append_named_tuples()."""
+
+    cdef object function
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, topic, headers, data):
+        return self.function(data)
+
+
+cdef inline bint is_simple(object deserializer, object made):
+    """Nothing leads from what it made back to the record: it is as it came, or of a type that refers to nothing."""
+    return deserializer is None or (isinstance(deserializer, OfData) and not PyObject_IS_GC(made))
+
+
+cdef inline object deserialized(object deserializer, str topic, object headers, object data):
+    if isinstance(deserializer, OfData):
+        return (<OfData>deserializer).function(data)
+    return deserializer(topic, headers, data)
+
+
 cdef int append_rows(list out, RecordBlock block, type kind, str topic, object key_of, object value_of) except -1:
     cdef ff_columns *c = &block.columns
     cdef const uint8_t *origin = block.origin
@@ -85,12 +109,12 @@ cdef int append_rows(list out, RecordBlock block, type kind, str topic, object k
         else:
             headers_size = header_bytes(origin + c.value_starts[row] + max(value_length, 0), origin + len(block.view))
         if key_of is not None:
-            key = key_of(topic, headers, key)
+            key = deserialized(key_of, topic, headers, key)
         if value_of is not None:
-            value = value_of(topic, headers, value)
+            value = deserialized(value_of, topic, headers, value)
         crc = checksum(block, row)
         record = PyType_GenericAlloc(<PyTypeObject *>kind, 13)
-        if key_of is None and value_of is None:
+        if is_simple(key_of, key) and is_simple(value_of, value):
             # Bytes and numbers, and a list of such: nothing leads back here, unless somebody puts the record into its own headers. The
             # garbage collector would look at each again and again.
             PyObject_GC_UnTrack(<PyObject *>record)
@@ -131,7 +155,7 @@ def named_tuples(RecordBlock block not None, type kind not None, str topic not N
 def append_named_tuples(
         list out not None, RecordBlock block not None, type kind not None, str topic not None, key=None, value=None) -> None:
     """named_tuples(), appended to `out`. `key` and `value`, if given, are called as f(topic, headers, bytes | None) for what the record has
-    instead; what they raise passes through, and the records before that one are in `out`."""
+    instead, an OfData with the bytes alone; what they raise passes through, and the records before that one are in `out`."""
     append_rows(out, block, kind, topic, key, value)
 
 

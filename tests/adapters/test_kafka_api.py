@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import re
 import signal
@@ -410,6 +411,14 @@ def test_deserializers_of_all_kinds() -> None:
         assert found is not None
         assert found("t", [], b"1") == expected
     assert deserializer(None) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "is_tracked"), [(None, False), (int, False), (bytes.decode, False), (lambda data: [data], True)]
+)
+def test_the_garbage_collector_looks_at_what_may_be_part_of_a_circle(broker: Broker, value: Any, is_tracked: bool) -> None:
+    with consumer(broker, "orders", value_deserializer=value) as reader:
+        assert {gc.is_tracked(record) for record in read(reader, 10)} == {is_tracked}
 
 
 def test_a_type_error_of_a_deserializer_is_its_own(broker: Broker) -> None:
