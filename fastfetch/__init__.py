@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from fastfetch import errors
 from fastfetch.errors import FastFetchError
-from fastfetch.records import BatchHeader, Decoded, DecodeStats, Record, RecordBlock, batches, decode
+from fastfetch.records import (
+    BatchHeader,
+    Decoded,
+    DecodeStats,
+    FetchedPartition,
+    FetchResponse,
+    Record,
+    RecordBlock,
+    batches,
+    decode,
+    read_fetch_response,
+)
 from fastfetch.types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, RebalanceListener, TopicPartition
 
 if TYPE_CHECKING:
@@ -30,6 +41,8 @@ __all__ = [
     "DecodeStats",
     "Decoded",
     "FastFetchError",
+    "FetchResponse",
+    "FetchedPartition",
     "GroupMetadata",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -47,6 +60,7 @@ __all__ = [
     "get_include",
     "plan",
     "read",
+    "read_fetch_response",
     "read_log",
 ]
 
