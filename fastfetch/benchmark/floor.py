@@ -81,8 +81,8 @@ def _load() -> tuple[ctypes.CDLL, int]:
         command = [*compiler, *_FLAGS, str(_SOURCE), "-o", str(fresh), "-ldl"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-            raise ToolError(f"the floor could not be compiled: {last}")
+            errors = [line for line in done.stderr.splitlines() if "error" in line] or ["the compiler said nothing of an error"]
+            raise ToolError(f"the floor could not be compiled: {errors[0]}")
         fresh.rename(path)  # another process may be building it too
     library = ctypes.CDLL(str(path))
     library.floor_crc_name.restype = ctypes.c_char_p
