@@ -29,6 +29,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Literal
 
 import aiokafka  # type: ignore[import-untyped, unused-ignore]
+import aiokafka.codec  # type: ignore[import-untyped, unused-ignore]
 import aiokafka.errors  # type: ignore[import-untyped, unused-ignore]
 from aiokafka.consumer import fetcher  # type: ignore[import-untyped, unused-ignore]
 from aiokafka.consumer.fetcher import FetchResult  # type: ignore[import-untyped, unused-ignore]
@@ -92,6 +93,13 @@ class DefaultRecordBatch(memory_records.Batch):
         if record is None:
             raise StopIteration
         return record
+
+    def _records(self) -> Iterator[Any]:
+        # We could go on without its libraries, but a program that reads batches by itself may count on the error.
+        name = (None, "gzip", "snappy", "lz4", "zstd", None, None, None)[self.compression_type]
+        if name is not None and not getattr(aiokafka.codec, f"has_{name}")():
+            raise aiokafka.errors.UnsupportedCodecError(f"Libraries for {name} compression codec not found")
+        yield from super()._records()
 
 
 class MemoryRecords(memory_records.MemoryRecords):

@@ -1,6 +1,6 @@
 """The clients' own test suites, run with our adapters in their place.
 
-    python tests/peers/suites.py [kafka-python | aiokafka]
+    python tests/peers/suites.py [kafka-python | aiokafka | "aiokafka without extensions"]
 
 Each suite runs twice against the installed release of its client, alone and with the adapter, in processes of its own; what
 passes alone has to pass with the adapter, or the difference is among the known ones and says why.
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -44,6 +44,8 @@ class Suite:
     packages    pytest plugins it needs
     options     further arguments to pytest
     known       {test id or its beginning: why it differs with the adapter}
+    variables   of the environment, for both runs
+    variant     what distinguishes it from other suites of the same client
     """
 
     client: str
@@ -53,10 +55,27 @@ class Suite:
     packages: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     known: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    variant: str = ""
 
+    @property
+    def name(self) -> str:
+        return f"{self.client} {self.variant}".strip()
+
+
+AIOKAFKA = Suite(
+    client="aiokafka",
+    repository="https://github.com/aio-libs/aiokafka",
+    paths=("tests/record", "tests/test_codec.py", "tests/test_fetcher.py", "tests/test_subscription_state.py"),
+    plugin="swap_aiokafka",
+    packages=("pytest-asyncio",),
+    options=("-p", "without_docker", "-p", "pytest_asyncio", "-o", "asyncio_mode=auto"),
+    # Its checkout has a package of the client's name, without the compiled part: the current folder is not to be searched.
+    variables={"PYTHONSAFEPATH": "1"},
+)
 
 SUITES = {
-    suite.client: suite
+    suite.name: suite
     for suite in (
         Suite(
             client="kafka-python",
@@ -79,6 +98,8 @@ SUITES = {
                 ),
             },
         ),
+        AIOKAFKA,
+        replace(AIOKAFKA, variant="without extensions", variables={**AIOKAFKA.variables, "AIOKAFKA_NO_EXTENSIONS": "1"}),
     )
 }
 
@@ -214,7 +235,7 @@ def _run(suite: Suite, source: Path, packages: Path, *, adapted: bool) -> dict[s
         done = subprocess.run(
             command,
             cwd=source,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, **suite.variables, "PYTHONPATH": path},
             capture_output=True,
             text=True,
             timeout=RUN_SECONDS,
@@ -243,7 +264,8 @@ def main(names: Sequence[str]) -> int:
             print(f"{name}: skipped: {error}")
             continue
         alone = len(found.passed_alone)
-        print(f"{name} {version(name)}: {alone} tests pass alone, {alone - len(found.lost)} with the adapter: {found.share:.2%}")
+        kept = alone - len(found.lost)
+        print(f"{name} {version(found.suite.client)}: {alone} tests pass alone, {kept} with the adapter: {found.share:.2%}")
         for test in found.lost:
             print(f"  {test}: {found.reason(test) or 'NOT EXPLAINED'}")
         status |= bool(found.unexplained)
