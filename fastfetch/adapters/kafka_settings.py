@@ -112,6 +112,10 @@ _IDLE: dict[str, str] = {
     "metrics_sample_window_ms": "rates are of the last seconds",
     "selector": "the engine's thread chooses its own",
     "socket_options": "TCP_NODELAY is always set; see receive_buffer_bytes and send_buffer_bytes",
+    # of version 2
+    "api_version_auto_timeout_ms": "bootstrap_timeout_ms says how long a broker is waited for",
+    "sock_chunk_buffer_count": "a response is received into one buffer",
+    "sock_chunk_bytes": "a response is received into one buffer",
 }
 
 _PRODUCERS = {
@@ -133,7 +137,7 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
     producers = sorted(_PRODUCERS & given.keys())
     if producers:
         raise _refuse(f"{', '.join(producers)}: for a producer; a consumer has no use for it, leave it out")
-    unknown = given.keys() - DEFAULT_CONFIG.keys()
+    unknown = given.keys() - DEFAULT_CONFIG.keys() - _IDLE.keys()
     if unknown:
         raise _refuse(f"Unrecognized configs: {', '.join(sorted(unknown))}")
     config = {**DEFAULT_CONFIG, **given}

@@ -144,7 +144,7 @@ def test_the_examples_of_the_page_run(broker: Broker, capsys: pytest.CaptureFixt
 
 
 def test_the_page_has_a_row_for_every_method_and_key() -> None:
-    wanted = {*METHODS, *kafka.KafkaConsumer.DEFAULT_CONFIG, "DEFAULT_CONFIG"}
+    wanted = {*METHODS, *kafka.KafkaConsumer.DEFAULT_CONFIG, *kafka_settings._IDLE, "DEFAULT_CONFIG"}
     assert wanted == ROWS.keys()
     assert set(ROWS.values()) == {"same", "differs", "idle", "refused"}
 
@@ -195,10 +195,16 @@ def test_what_is_not_given_is_as_in_kafka_python(broker: Broker) -> None:
 @pytest.mark.parametrize("key", sorted(kafka_settings._IDLE))
 def test_a_key_without_effect_is_accepted_and_said_once(broker: Broker, key: str, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
-        consumer(broker, **{key: KafkaConsumer.DEFAULT_CONFIG[key]}).close()
+        consumer(broker, **{key: KafkaConsumer.DEFAULT_CONFIG.get(key, 1)}).close()
     said = [record.getMessage() for record in caplog.records if f"{key} has no effect" in record.getMessage()]
     assert len(said) == 1
     assert said[0].startswith("KafkaConsumer")
+
+
+def test_the_defaults_of_kafka_python_can_be_given(broker: Broker) -> None:
+    given = {**kafka.KafkaConsumer.DEFAULT_CONFIG, "bootstrap_servers": broker.bootstrap_servers, "auto_offset_reset": "earliest"}
+    with KafkaConsumer("orders", **given) as reader:
+        assert len(read(reader, 10)) == 10
 
 
 def test_nothing_is_said_of_what_was_not_given(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
