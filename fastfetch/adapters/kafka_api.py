@@ -36,6 +36,7 @@ from fastfetch.adapters.kafka_structs import (
     OffsetAndTimestamp,
     TopicPartition,
 )
+from fastfetch.engine.arguments import as_partitions
 from fastfetch.errors import FastFetchError, UnknownTopicError, UsageError
 from fastfetch.errors import TimeoutError as TimedOut
 
@@ -154,8 +155,7 @@ class KafkaConsumer:
         wanted = list(partitions)
         with ERRORS:
             if wanted:
-                self._reader.commit_before_assign()
-                self._reader.assign(wanted)
+                self._reader.choose(as_partitions(wanted, "assign"))
             else:
                 self._reader.unsubscribe()
 
@@ -219,7 +219,7 @@ class KafkaConsumer:
         """The offset of the next record; None if it could not be looked up in time."""
         with ERRORS:
             try:
-                return self._reader.position(_partition(partition), _whole_ms(timeout_ms))
+                return self._reader.position(self._reader.placed(_partition(partition)), _whole_ms(timeout_ms))
             except TimedOut:
                 return None
 
@@ -233,28 +233,29 @@ class KafkaConsumer:
         tp = _partition(partition)
         if not isinstance(offset, int) or offset < 0:
             raise as_both(UsageError(f"Offset must be int >= 0; got {offset!r}"), ValueError)
-        self._need_assigned([tp])
         with ERRORS:
-            self._reader.seek(tp, offset)
+            self._need_assigned([tp])
+            self._reader.seek(self._reader.placed(tp), offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go to the first offset of these partitions, of all if none is named. Raises ValueError if there are none."""
         with ERRORS:
-            self._reader.seek_to_beginning(*self._need_assigned(_partitions(partitions)))
+            self._reader.seek_to_beginning(*map(self._reader.placed, self._need_assigned(_partitions(partitions))))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Go to the end of these partitions, of all if none is named. Raises ValueError if there are none."""
         with ERRORS:
-            self._reader.seek_to_end(*self._need_assigned(_partitions(partitions)))
+            self._reader.seek_to_end(*map(self._reader.placed, self._need_assigned(_partitions(partitions))))
 
-    def _need_assigned(self, partitions: list[types.TopicPartition]) -> list[types.TopicPartition]:
-        assigned = self.assignment()
+    def _need_assigned(self, partitions: list[types.TopicPartition]) -> Iterable[types.TopicPartition]:
+        """These, or all that are assigned if there are none of them."""
+        assigned = self._reader.assignment()
         if not assigned and not partitions:
             raise as_both(UsageError("No partitions are currently assigned"), ValueError)
         for tp in partitions:
             if tp not in assigned:
                 raise as_both(UsageError(f"Unassigned partition: {tp!r}"), ValueError)
-        return partitions
+        return partitions or assigned
 
     # --- commits --------------------------------------------------------------------------------------------------------
 
@@ -267,7 +268,7 @@ class KafkaConsumer:
         self._need_group()
         limit = self.config["request_timeout_ms"] if timeout_ms is None else _whole_ms(timeout_ms)
         with ERRORS:
-            self._reader.commit(_ours(offsets), limit)
+            self._reader.store(_ours(offsets), limit)
 
     def commit_async(
         self,

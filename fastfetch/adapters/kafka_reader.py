@@ -8,23 +8,31 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import logging
 import math
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from fastfetch import types
 from fastfetch.adapters.kafka_structs import ConsumerRecord, MemberState, TopicPartition
 from fastfetch.adapters.rows import OfData, append_named_tuples
 from fastfetch.consumer import Consumer
 from fastfetch.core import Call, CommitCallback, Peeked
 from fastfetch.engine.commits import Commit
 from fastfetch.engine.subscription import Mode
+from fastfetch.errors import ConnectionFailedError
 from fastfetch.net.thread import now_ms
 from fastfetch.records import RecordBlock
 from fastfetch.types import OffsetAndMetadata
 
 __all__ = ["Deserialize", "Reader", "deserializer", "whole_name"]
+
+log = logging.getLogger("fastfetch.adapters")
+
+COMPLAIN_S = 10.0  # between two notes in the log that no broker can be reached
 
 Deserialize = Callable[[str, list[tuple[str, bytes | None]], bytes | None], Any]
 
@@ -81,6 +89,8 @@ class Reader(Consumer):
         self._value = value
         self._on_auto_commit = on_auto_commit
         self._good = 0  # records made for the present hand-out
+        self._complain_at = 0.0
+        self._fresh: set[types.TopicPartition] = set()  # assigned, and nobody has asked yet where reading starts
         super().__init__(settings)
 
     # --- records --------------------------------------------------------------------------------------------------------
@@ -148,9 +158,36 @@ class Reader(Consumer):
         return self._engine.readahead.steps(peeked.state, peeked.ticket, peeked.chunk, peeked.row, rows)
 
     def _before_poll(self, late_ms: int = 0) -> None:
+        self._fresh.clear()
         # Polling without a subscription is no mistake there: it brings nothing, and the time passes.
         if self._engine.subscription.mode is not Mode.NONE:
             super()._before_poll(late_ms)
+
+    def _news(self, deadline: float) -> tuple[threading.Lock, float] | None:
+        try:
+            return super()._news(deadline)
+        except ConnectionFailedError as error:
+            # No reason for a poll to end a program there: a broker may come yet. But somebody should hear of it.
+            if time.monotonic() >= self._complain_at:
+                self._complain_at = time.monotonic() + COMPLAIN_S
+                log.warning("%s", error)
+            return None
+
+    # --- choosing partitions --------------------------------------------------------------------------------------------
+
+    def choose(self, partitions: list[types.TopicPartition]) -> None:
+        """assign(), with a commit of what was handed out before, if commits are automatic: partitions may be about to go."""
+        before = self.assignment()
+        if self._auto_commit:
+            with Call(self, "assign"):
+                self._commit_positions(now_ms() + self.config.default_api_timeout_ms)
+        self.assign(partitions)
+        self._fresh = set(partitions) - before | self._fresh & set(partitions)
+
+    def placed(self, partition: types.TopicPartition) -> types.TopicPartition:
+        """The caller asks for the position of this partition, or sets it: from now on it stands."""
+        self._fresh.discard(partition)
+        return partition
 
     # --- what there is to know ------------------------------------------------------------------------------------------
 
@@ -191,11 +228,12 @@ class Reader(Consumer):
         with Call(self, "commit_async"):
             return self._start_commit("commit_async", offsets, None, callback, is_async=True)
 
-    def commit_before_assign(self) -> None:
-        """Start a commit of what was handed out, if commits are automatic: partitions may be about to go."""
-        if self._auto_commit:
-            with Call(self, "assign"):
-                self._commit_positions(now_ms() + self.config.default_api_timeout_ms)
+    def store(self, offsets: Mapping[types.TopicPartition, OffsetAndMetadata] | None, timeout_ms: int | None) -> None:
+        """commit(). Of a partition that was assigned and not asked about since, it says where reading starts: there the committed
+        offset is looked up by the first poll, and not before."""
+        self.commit(offsets, timeout_ms)
+        for tp in self._fresh & (offsets or {}).keys():
+            self.seek(tp, offsets[tp])  # type: ignore[index]
 
     def _auto_commit_done(self, offsets: dict[Any, OffsetAndMetadata], error: Exception | None) -> None:
         if self._on_auto_commit is None:

@@ -314,8 +314,32 @@ def test_with_an_api_version_brokers_are_looked_for_later() -> None:
         assert not reader.bootstrap_connected()
         with pytest.raises(kafka.errors.KafkaTimeoutError):
             reader.bootstrap(timeout_ms=200)
-        with pytest.raises(kafka_api.NoBrokersAvailable):
-            reader.poll(timeout_ms=100)
+        assert reader.poll(timeout_ms=100) == {}
+
+
+def test_with_an_api_version_a_broker_may_come_later(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    broker.kill_node(1)
+    with consumer(broker, "orders", api_version=(2, 8), reconnect_backoff_max_ms=50) as reader:
+        assert reader.poll(timeout_ms=200) == {}
+        assert "no broker could be reached" in caplog.text
+        broker.restart_node(1)
+        assert len(read(reader, 10)) == 10
+
+
+@pytest.mark.parametrize("asked", ["position", "poll", "seek", "seek_to_beginning"])
+def test_a_commit_does_not_move_a_position_that_somebody_asked_for(broker: Broker, asked: str) -> None:
+    with consumer(broker, group_id="g", max_poll_records=1) as reader:
+        reader.assign([P0])
+        if asked == "position":
+            assert reader.position(P0) == 0
+        elif asked == "poll":
+            assert len(read(reader, 1)) == 1
+        elif asked == "seek":
+            reader.seek(P0, 0)
+        else:
+            reader.seek_to_beginning()
+        reader.commit({P0: OffsetAndMetadata(7, "", -1)})
+        assert reader.position(P0) == (1 if asked == "poll" else 0)
 
 
 def test_bootstrap_anew(broker: Broker) -> None:

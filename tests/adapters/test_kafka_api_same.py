@@ -286,9 +286,10 @@ def test_explicit_offsets_go_out_as_given() -> None:
             nothing = reader.committed(tp), reader.committed(tp, metadata=True)
             reader.commit({tp: kafka.OffsetAndMetadata(6, "note", 0)})
             found = reader.committed(tp), reader.committed(tp, metadata=True)
-            return nothing, found, broker.committed("g")
+            return nothing, found, broker.committed("g"), reader.position(tp), [record.offset for record in drain(reader, 4)]
 
-    nothing, found, _ = both(script)
+    nothing, found, _, position, read = both(script)
+    assert (position, read) == (6, [6, 7, 8, 9])
     assert nothing == (None, None)
     assert found == (6, (6, "note", 0))
 
