@@ -36,7 +36,8 @@ METHODS = {
     "consume": (
         "Each reading is a process of its own that reads a topic from the beginning of each partition. The clients take turns, "
         "in an order that is reversed each round, after a warm-up that does not count. Records are counted, and nothing is done "
-        "with them. A ratio is the median of the ratios within a round, so a machine that is slow for a while is slow for both."
+        "with them. Processor time is that of the client's process from its first record to its last; Java's has its start in "
+        "it. A ratio is the median of the ratios within a round, so a machine that is slow for a while is slow for both."
     ),
     "decode": (
         "Record batches are in memory, and are decoded by each contender in turns, in an order that is reversed each round, "
