@@ -68,8 +68,8 @@ def test_the_examples_of_the_readme(names: dict[str, object]) -> None:
         if len(stored) >= 100:  # the example goes on for ever
             raise EnoughError
 
-    first, group, decoding = (code for _, code in examples("README.md"))
-    names |= {"store": store, "producer_id": 7, "first_offset": 0}
+    first, group, decoding, adapter, renamed = (code for _, code in examples("README.md"))
+    names |= {"store": store, "producer_id": 7, "first_offset": 0, "total": 0}
     with pytest.raises(EnoughError):
         exec(compile(first.replace('"127.0.0.1:9092"', "SERVERS"), "README.md", "exec"), names)
     assert stored == [b"%d" % i for i in range(10) for _ in range(10)]
@@ -79,12 +79,22 @@ def test_the_examples_of_the_readme(names: dict[str, object]) -> None:
     assert set(stored) == {b"%d" % i for i in range(10)}
     exec(compile(decoding.replace("position=1042", "position=42"), "README.md", "exec"), names)
     assert (names["decoded"].next_offset, len(names["decoded"])) == (100, 58)  # type: ignore[attr-defined]
+    exec(compile(adapter, "README.md", "exec"), names)
+    names["fastfetch"].adapters.kafka_python.uninstall()  # type: ignore[attr-defined]
+    exec(compile(renamed.replace('"127.0.0.1:9092"', "SERVERS"), "README.md", "exec"), names)
+    names["consumer"].close()  # type: ignore[attr-defined]
+    assert names["total"] == 200  # a digit in each of a hundred records, in both partitions
 
 
 def test_the_command_lines_of_the_readme(names: dict[str, object]) -> None:
     lines = re.findall(r"^(kfetch .+?)  ", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert [line.split()[1] for line in lines] == ["demo", "cat", "cat", "dump", "lag", "groups", "serve", "doctor"]
-    more = {"demo": "--records 5000", "cat orders": "--exit", "lag": "orders"}  # made smaller, and to end
+    assert [line.split()[1] for line in lines] == ["demo", "cat", "cat", "dump", "lag", "groups", "serve", "bench", "doctor"]
+    more = {
+        "demo": "--records 5000",
+        "cat orders": "--exit",
+        "lag": "orders",
+        "bench": "--client fastfetch --rounds 1 --json /dev/null",
+    }  # made smaller, and to end
     folder = Path(str(names["FOLDER"]))
     for line in lines:
         line += "".join(f" {words}" for start, words in more.items() if line.startswith(f"kfetch {start}"))
