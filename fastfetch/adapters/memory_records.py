@@ -22,8 +22,9 @@ from fastfetch.records.decode import decode
 
 __all__ = ["MAX_BATCH_BYTES", "Batch", "ControlRecord", "MemoryRecords"]
 
-# The clients have no limit of their own; this is the most that a block can hold.
-MAX_BATCH_BYTES = 0x7FFFFFFF
+# The clients have no limit of their own. With more than this, what a block can hold would be full after one batch, and each batch
+# would become a block: 70 records at a time, not thousands.
+MAX_BATCH_BYTES = 1 << 30
 
 _ATTRIBUTES = 21  # of a magic 2 batch, two bytes
 _CONTROL = 0x20
