@@ -69,7 +69,8 @@ def _pcap(file: BinaryIO, order: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _pcapng(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    order, links = "<", []
+    order = "<"
+    links: list[int] = []
     file.seek(0)
     while head := file.read(8):
         if len(head) < 8:
