@@ -387,11 +387,12 @@ class KafkaConsumer:
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
         """Commit positions if enable_auto_commit says so (and `autocommit`), leave the group, close connections and
         deserializers. Within `timeout_ms`, or request_timeout_ms."""
-        if self._closed:
-            return
-        self._closed = True
+        was_closed, self._closed = self._closed, True
         with ERRORS:
+            # Also the second time: an interrupt may have come between the line above and this one.
             self._reader.close(self._request_ms(timeout_ms), autocommit=autocommit)
+        if was_closed:
+            return
         for key in ("key_deserializer", "value_deserializer"):
             close = getattr(self.config[key], "close", None)
             if close is not None:

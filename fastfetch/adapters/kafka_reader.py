@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from fastfetch import types
 from fastfetch.adapters.kafka_structs import ConsumerRecord, MemberState, TopicPartition
@@ -66,11 +66,15 @@ def whole_name(pattern: str | re.Pattern[str]) -> str:
 
 
 class UndecodedError(Exception):
-    """A deserializer raised, which is the cause. `rows` are the records before that one."""
+    """A deserializer raised `error`. `rows` are the records before that one."""
 
-    def __init__(self, rows: list[Any]) -> None:
-        super().__init__(rows)
+    def __init__(self, rows: list[Any], error: Exception) -> None:
+        super().__init__(rows, error)
         self.rows = rows
+        self.error = error
+        if isinstance(error, StopIteration):  # it would end the caller's loop without a word
+            self.error = RuntimeError("a deserializer raised StopIteration")
+            self.error.__cause__ = error
 
 
 class Reader(Consumer):
@@ -101,11 +105,11 @@ class Reader(Consumer):
         deadline = time.monotonic() + timeout_ms / 1000
         left: float = timeout_ms
         while True:
-            self._good, bad = 0, None
+            self._good, bad = 0, cast(Exception | None, None)
             try:
                 out = self._hand_out("poll", left, limit, None, as_records=True)  # type: ignore[arg-type]
-            except UndecodedError as error:
-                bad = error.__cause__
+            except UndecodedError as undecoded:
+                bad = undecoded.error
             if bad is not None:
                 if not self._good:
                     raise bad
@@ -139,7 +143,7 @@ class Reader(Consumer):
                 self._append([], block[len(rows) : len(rows) + 1])
             except Exception:
                 self._good += len(rows)
-                raise UndecodedError(rows) from error
+                raise UndecodedError(rows, error) from error
             raise
         self._good += len(rows)
         return rows
@@ -150,10 +154,9 @@ class Reader(Consumer):
     def _step_through(self, peeked: Peeked) -> Iterator[Any]:
         try:
             return super()._step_through(peeked)
-        except UndecodedError as error:
-            rows, bad = error.rows, error.__cause__
+        except UndecodedError as undecoded:
+            rows, bad = undecoded.rows, undecoded.error
         if not rows:
-            assert bad is not None
             raise bad
         return self._engine.readahead.steps(peeked.state, peeked.ticket, peeked.chunk, peeked.row, rows)
 

@@ -462,6 +462,16 @@ def test_a_type_error_of_a_deserializer_is_its_own(broker: Broker) -> None:
         read(reader, 1)
 
 
+def test_a_deserializer_cannot_end_a_loop_without_a_word(broker: Broker) -> None:
+    def value(data: bytes) -> None:
+        raise StopIteration
+
+    with consumer(broker, "orders", value_deserializer=value, consumer_timeout_ms=500) as reader:
+        for call in (lambda: list(reader), lambda: read(reader, 1)):
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                call()
+
+
 def test_iteration_stops_before_what_a_deserializer_refuses_and_goes_on_after_a_seek(broker: Broker) -> None:
     def value(data: bytes) -> int:
         if data == b"6":

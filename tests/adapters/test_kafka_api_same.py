@@ -419,14 +419,14 @@ def test_two_members_share_the_partitions() -> None:
         for thread in threads:
             thread.start()
         deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            if sorted(map(len, shares.values())) == [2, 2] and sum(map(len, seen.values())) >= 40:
-                break
+        halves: list[int] = []
+        while time.monotonic() < deadline and (halves != [2, 2] or sum(map(len, seen.values())) < 40):
             time.sleep(0.05)
+            halves = sorted(map(len, list(shares.values())))
         done.set()
         for thread in threads:
             thread.join(20)
-        return sorted(map(len, shares.values())), sorted(set.union(*seen.values()))
+        return halves, sorted(set.union(*seen.values()))
 
     shares, seen = both(script, orders=4)
     assert shares == [2, 2]
