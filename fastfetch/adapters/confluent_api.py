@@ -18,10 +18,9 @@ from typing import Any, Self
 from fastfetch.adapters.confluent_reader import Place, Reader, deadline_of
 from fastfetch.adapters.confluent_settings import INVALID, NOT_IMPLEMENTED, Settings
 from fastfetch.adapters.confluent_shapes import (
-    after,
+    at_offsets,
     checked,
     cluster_of,
-    committed,
     given_offsets,
     keys_of,
     ms_of,
@@ -324,13 +323,8 @@ class Consumer:
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The offset after the last message that was delivered, OFFSET_INVALID if there was none since assign() or seek()."""
         reader = self._open()
-        found = []
-        for tp in keys_of(partitions):
-            state = reader.find(tp)
-            message = None if state is None else reader.consumed.get(state)
-            offset, epoch = (OFFSET_INVALID, None) if message is None else after(message)
-            found.append(TopicPartition(*tp, offset, leader_epoch=epoch))
-        return found
+        keys = keys_of(partitions)
+        return at_offsets(keys, {tp: at for tp in keys if (at := reader.position_of(tp)) is not None})
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
@@ -402,7 +396,7 @@ class Consumer:
             if not asynchronous:
                 raise failure(NO_OFFSET, "Commit failed: Local: No offset stored")
             if self._settings.on_commit is not None:
-                reader.call_later(self._settings.on_commit, KafkaError(NO_OFFSET), committed(named, {}))
+                reader.call_later(self._settings.on_commit, KafkaError(NO_OFFSET), at_offsets(named, {}))
             return None
         with translated:
             if asynchronous:
@@ -413,8 +407,8 @@ class Consumer:
             except CommitFailedError as error:
                 if error.failed.keys() >= chosen.keys():
                     raise
-                return committed(named, chosen, error)
-        return committed(named, chosen)
+                return at_offsets(named, chosen, error)
+        return at_offsets(named, chosen)
 
     def committed(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
         """What the group has committed; OFFSET_INVALID where there is nothing."""
@@ -432,7 +426,7 @@ class Consumer:
     def _tell_commit(self, offsets: dict[Key, OffsetAndMetadata], error: Exception | None) -> None:
         if self._settings.on_commit is not None:
             failed = None if error is None else KafkaError(code_of(error), str(error))
-            self._settings.on_commit(failed, committed(list(offsets), offsets, error))
+            self._settings.on_commit(failed, at_offsets(list(offsets), offsets, error))
 
     # --- the group and the cluster --------------------------------------------------------------------------------------
 

@@ -59,7 +59,9 @@ class Reader(Consumer):
     """See the module."""
 
     def __init__(self, settings: Settings) -> None:
-        self.consumed: dict[PartitionState, Message] = {}
+        self.consumed: dict[PartitionState, Message | OffsetAndMetadata] = {}  # the last message, or how far it went after it
+        self._moved: set[PartitionState] = set()  # since the last look; perhaps past markers and aborted transactions, too
+        self._gathering = 0  # calls that have messages in hand
         self.excluded: dict[PartitionState, None] = {}  # the group gave them, and the program does not want them
         self._stored: dict[PartitionState, OffsetAndMetadata] = {}
         self._settings = settings
@@ -89,6 +91,7 @@ class Reader(Consumer):
         that is due, and makes some more ahead."""
         deadline = deadline_of(timeout)
         with Polling(self, "poll"):
+            self._settle()
             self._before_poll()
             self._for_the_group(deadline)
         self._make_ahead()
@@ -136,7 +139,8 @@ class Reader(Consumer):
         outs: list[HandOut] = []
         found: list[Message] = []
         errors: list[Message] = []
-        before: dict[PartitionState, Message | None] = {}
+        before: dict[PartitionState, Message | OffsetAndMetadata | None] = {}
+        self._settle(1)
         try:
             with Polling(self, "consume"):
                 self._before_poll()
@@ -170,6 +174,7 @@ class Reader(Consumer):
             find = self._engine.subscription.find
             now = {state: message for tp, message in last.items() if (state := find(tp)) is not None}
             before = {state: self.consumed.get(state) for state in now}
+            self._moved.update(move.state for out in outs for move in out.moves)
             self.consumed.update(now)
             return found  # noqa: TRY300 - an interrupt up to here puts them back
         except BaseException:
@@ -178,8 +183,25 @@ class Reader(Consumer):
                 self._put_back(out)
             self._events.extendleft(reversed(errors))
             raise
+        finally:
+            with self._client.lock:
+                self._gathering -= 1
 
-    def _restore(self, before: Mapping[PartitionState, Message | None]) -> None:
+    def _settle(self, begin: int = 0) -> None:
+        """Everything that was handed out is with the program, and so is what lies between it and the next message: markers,
+        aborted transactions, holes. What is consumed reaches as far as the position."""
+        with self._client.lock:
+            if not self._gathering:
+                find = self._engine.subscription.find
+                for state in self._moved:
+                    if find(state.tp) is state and state.position is not None:
+                        consumed = self.consumed.get(state)
+                        if consumed is None or _after(consumed).offset < state.position:
+                            self.consumed[state] = OffsetAndMetadata(state.position, "", state.leader_epoch)
+                self._moved.clear()
+            self._gathering += begin
+
+    def _restore(self, before: Mapping[PartitionState, Message | OffsetAndMetadata | None]) -> None:
         for state, message in before.items():
             if message is None:
                 self.consumed.pop(state, None)
@@ -345,6 +367,12 @@ class Reader(Consumer):
         with self._client.lock:
             return [state for state in self._engine.subscription if state not in self.excluded]
 
+    def position_of(self, tp: TopicPartition) -> OffsetAndMetadata | None:
+        """After what was consumed since the partition was last assigned or sought; None: nothing."""
+        state = self.find(tp)
+        consumed = None if state is None else self.consumed.get(state)
+        return None if consumed is None else _after(consumed)
+
     def find(self, tp: TopicPartition) -> PartitionState | None:
         with self._client.lock:
             return self._engine.subscription.find(tp)
@@ -376,7 +404,7 @@ class Reader(Consumer):
                     del kept[state]
             found = {state.tp: at for state, at in self._stored.items()}
             if self._settings.stores_offsets:
-                found |= {state.tp: _after(message) for state, message in self.consumed.items()}
+                found |= {state.tp: _after(consumed) for state, consumed in self.consumed.items()}
             return found
 
     def uncommitted(self) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -389,9 +417,10 @@ class Reader(Consumer):
 
     def _store_consumed(self, state: PartitionState) -> None:
         """A seek: what was consumed before it no longer says where the partition stands, but still is what a commit sends."""
-        message = self.consumed.pop(state, None)
-        if message is not None and self._settings.stores_offsets:
-            self._stored[state] = _after(message)
+        consumed = self.consumed.pop(state, None)
+        self._moved.discard(state)
+        if consumed is not None and self._settings.stores_offsets:
+            self._stored[state] = _after(consumed)
 
     def _commit_stored(self) -> None:
         if self._auto_commit:
@@ -433,8 +462,10 @@ def deadline_of(timeout: float | None) -> float:
     return math.inf if timeout is None or timeout < 0 else time.monotonic() + timeout
 
 
-def _after(message: Message) -> OffsetAndMetadata:
-    return OffsetAndMetadata(message.offset() + 1, "", message.leader_epoch())  # type: ignore[operator]
+def _after(consumed: Message | OffsetAndMetadata) -> OffsetAndMetadata:
+    if isinstance(consumed, Message):
+        return OffsetAndMetadata(consumed.offset() + 1, "", consumed.leader_epoch())  # type: ignore[operator]
+    return consumed
 
 
 def _message(error: KafkaError, tp: TopicPartition | None = None, offset: int | None = None, epoch: int | None = None) -> Message:

@@ -20,17 +20,15 @@ from fastfetch.adapters.confluent_types import (
     failure,
     is_partition,
 )
-from fastfetch.adapters.messages import Message
 from fastfetch.engine.metadata import Description
 from fastfetch.errors import CommitFailedError
 from fastfetch.types import OffsetAndMetadata
 from fastfetch.types import TopicPartition as Key
 
 __all__ = [
-    "after",
+    "at_offsets",
     "checked",
     "cluster_of",
-    "committed",
     "given_offsets",
     "keys_of",
     "ms_of",
@@ -84,18 +82,14 @@ def given_offsets(what: str, message: Any, offsets: Any) -> dict[Key, OffsetAndM
             raise TypeError("expected Message")
         if message.error() is not None:
             raise failure(INVALID, f"Cannot {what} offsets for message with error: {message.error().str()!r}")
-        offset, epoch = after(message)
-        return {Key(message.topic(), message.partition()): OffsetAndMetadata(offset, "", epoch)}
+        offset = message.offset()
+        following = OFFSET_INVALID if offset is None else offset + 1
+        return {Key(message.topic(), message.partition()): OffsetAndMetadata(following, "", message.leader_epoch())}
     if offsets is not None:
         return {
             Key(tp.topic, tp.partition): OffsetAndMetadata(tp.offset, tp.metadata or "", _epoch(tp)) for tp in checked(offsets)
         }
     return None
-
-
-def after(message: Message) -> tuple[int, int | None]:
-    offset = message.offset()
-    return OFFSET_INVALID if offset is None else offset + 1, message.leader_epoch()
 
 
 def pattern_of(topics: list[str]) -> str | None:
@@ -113,7 +107,7 @@ def pattern_of(topics: list[str]) -> str | None:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def committed(
+def at_offsets(
     partitions: list[Key], offsets: dict[Key, OffsetAndMetadata], error: Exception | None = None
 ) -> list[TopicPartition]:
     found = []
@@ -169,7 +163,7 @@ def statistics_of(reader: Reader, metrics: dict[str, Any]) -> dict[str, Any]:
             "lo_offset": low,
             "hi_offset": high,
             "ls_offset": state.last_stable_offset,
-            "app_offset": OFFSET_INVALID if (message := reader.consumed.get(state)) is None else after(message)[0],
+            "app_offset": OFFSET_INVALID if (at := reader.position_of(tp)) is None else at.offset,
             "stored_offset": stored[tp].offset if tp in stored else OFFSET_INVALID,
             "consumer_lag": lag,
             "fetchq_cnt": metrics["partitions"].get(tp, {}).get("buffered_records", 0),
