@@ -55,11 +55,11 @@ class Pace:
 
 
 @contextlib.contextmanager
-def scratch_topic(bootstrap: str, partitions: int, *, append_time: bool) -> Iterator[str]:
+def scratch_topic(consumer: Consumer, bootstrap: str, partitions: int, *, append_time: bool) -> Iterator[str]:
     """The name of a topic that is deleted at the end. Raises FastFetchError if it can't be made, or not deleted."""
     name = f"kfetch-bench-{uuid.uuid4().hex[:12]}"
     kind = "LogAppendTime" if append_time else "CreateTime"
-    create_topic(bootstrap, name, partitions, {"message.timestamp.type": kind, "retention.ms": "3600000"})
+    create_topic(consumer, bootstrap, name, partitions, {"message.timestamp.type": kind, "retention.ms": "3600000"})
     try:
         yield name
     finally:

@@ -103,11 +103,12 @@ class Deliveries:
 
     def __init__(self, bootstrap: str, topic: str, settings: dict[str, Any]) -> None:
         package = confluent_kafka()
+        self._exception = package.KafkaException
         self._topic = topic
         self._failed: str | None = None
         self._producer = package.Producer({
             "bootstrap.servers": bootstrap, "log_level": 0, "queue.buffering.max.messages": 200_000, "error_cb": self._error,
-            "message.timeout.ms": _DELIVERY_SECONDS * 1000, **settings,
+            "message.timeout.ms": int(_DELIVERY_SECONDS * 1000 + settings.get("linger.ms", 0)), **settings,
         })  # fmt: skip
 
     def send(self, partition: int, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]] | None = None) -> None:
@@ -117,16 +118,20 @@ class Deliveries:
                 self._producer.produce(self._topic, value, key, partition, self._delivered, headers=headers)
             except BufferError:
                 self._producer.poll(_TOLD_SECONDS)
+            except self._exception as error:  # what it knows of the topic by now
+                raise self._refused(error.args[0].str()) from None
             else:
                 return
-            finally:
-                self._check()
+            self._check()
 
     def connect(self) -> None:
         """Wait until it knows the topic, so that the first record does not have to."""
-        found = self._producer.list_topics(self._topic, timeout=_ADMIN_SECONDS).topics[self._topic]
+        try:
+            found = self._producer.list_topics(self._topic, timeout=_ADMIN_SECONDS).topics[self._topic]
+        except self._exception as error:
+            raise self._refused(error.args[0].str()) from None
         if found.error is not None:
-            raise FastFetchError(f"topic {self._topic} can't be written: {found.error.str()}")
+            raise self._refused(found.error.str())
 
     def told(self) -> None:
         """Hear of what was delivered, and what was not."""
@@ -157,18 +162,31 @@ class Deliveries:
 
     def _check(self) -> None:
         if self._failed is not None:
-            raise FastFetchError(f"a record for {self._topic} could not be written: {self._failed}")
+            raise self._refused(self._failed)
+
+    def _refused(self, why: str) -> FastFetchError:
+        return FastFetchError(f"topic {self._topic} can't be written: {why}")
 
 
 def _admin(bootstrap: str) -> Any:
     return confluent_kafka().admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int, config: dict[str, str]) -> None:
-    """Make it, replicated as the brokers do by default. Raises FastFetchError."""
+def create_topic(consumer: Consumer, bootstrap: str, topic: str, partitions: int, config: dict[str, str]) -> None:
+    """Make it, replicated as the brokers do by default, and wait until the consumer can look it up. Raises FastFetchError."""
     admin = _admin(bootstrap)
     wanted = confluent_kafka().admin.NewTopic(topic, num_partitions=partitions, config=config)
     _done(admin.create_topics([wanted], operation_timeout=_ADMIN_SECONDS)[topic], f"topic {topic} could not be made")
+    # One broker knows it; the others hear of it a moment later.
+    deadline = time.monotonic() + _ADMIN_SECONDS
+    while True:
+        try:
+            if len(ends(consumer, topic)) == partitions:
+                return
+        except UnknownTopicError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_TOLD_SECONDS)
 
 
 def has_append_time(bootstrap: str, topic: str) -> bool:
@@ -207,7 +225,7 @@ def prepare(consumer: Consumer, bootstrap: str, topic: str, partitions: int | No
     try:
         found = ends(consumer, topic)
     except UnknownTopicError:
-        create_topic(bootstrap, topic, partitions or 1, {})
+        create_topic(consumer, bootstrap, topic, partitions or 1, {})
         return partitions or 1
     if partitions not in (None, len(found)):
         raise UsageError(f"topic {topic} is there: it has {len(found)} partition{'s' * (len(found) > 1)}, not {partitions}")

@@ -159,7 +159,7 @@ def _follow(
     with ExitStack() as made:
         if topic is None:
             say("making a topic to write to")
-            topic = made.enter_context(scratch_topic(job.bootstrap, case.partitions, append_time=pace.append_time))
+            topic = made.enter_context(scratch_topic(consumer, job.bootstrap, case.partitions, append_time=pace.append_time))
         else:
             pace = replace(pace, append_time=has_append_time(job.bootstrap, topic))
         for turn, client, got in follow_in_turns(consumer, replace(job, topic=topic), case, names, pace, rounds=rounds):

@@ -46,7 +46,7 @@ from .writing import WRITING_APIS
 
 __all__ = ["KAFKA_VERSIONS", "Broker"]
 
-_NAMES = {api.name: api for api in tables.ALL}
+_NAMES = {api.name: api for api in (*tables.ALL, *WRITING_APIS.values())}
 
 # What brokers of these releases announce for the APIs served here: measured, but
 # for some of the older ones, which are from the public schemas.

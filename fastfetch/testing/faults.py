@@ -169,8 +169,8 @@ def error(code: int, *, topic: str | None = None, partition: int | None = None) 
             if exchange.api == "Metadata" and partition is None:
                 each.update(error_code=code, partitions=[])
                 continue
-            for p in each["partitions"]:
-                index = p.get("partition_index", p.get("partition"))
+            for p in each["partition_responses" if exchange.api == "Produce" else "partitions"]:
+                index = p.get("partition_index", p.get("partition", p.get("index")))
                 if partition is None or partition == index:
                     _fail(p, code)
 

@@ -323,7 +323,8 @@ class _Connection:
         is_refused = request.api.name in REFUSED_WHOLE and any(action.refuses for action in due["body"])
         exchange.body = {} if is_refused else self._answer(request)
         if due["body"]:
-            _join_records(exchange.body)
+            if request.api is tables.FETCH:
+                _join_records(exchange.body)
             for action in due["body"]:
                 action.apply(exchange)
         exchange.body = _fit(request.api.response, request.version, exchange.body)
@@ -415,7 +416,7 @@ def _shape(fields: Fields, version: int) -> tuple[frozenset[str], tuple[Field, .
 
 def _join_records(body: dict[str, Any]) -> None:
     """Make the records of a Fetch answer bytes that a script can look at and change."""
-    for topic in body.get("responses", []):
+    for topic in body["responses"]:
         for partition in topic["partitions"]:
             if isinstance(partition.get("records"), list):
                 partition["records"] = b"".join(partition["records"])
