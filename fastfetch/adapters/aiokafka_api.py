@@ -182,7 +182,7 @@ class AIOKafkaConsumer:
     def __del__(self, _warnings: Any = warnings) -> None:
         if self._closed is not False:
             return
-        _warnings.warn(f"unclosed {self!r}; use async with, or await stop()", ResourceWarning, source=self)
+        _warnings.warn(f"Unclosed AIOKafkaConsumer {self!r}: use async with, or await stop()", ResourceWarning, source=self)
         context = {"consumer": self, "message": "Unclosed AIOKafkaConsumer"}
         if self._source_traceback is not None:
             context["source_traceback"] = self._source_traceback
@@ -352,7 +352,8 @@ class AIOKafkaConsumer:
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
-        """Records by partition, of these if any are named, `max_records` at most in all; {} if there are none for so long."""
+        """Records by partition, of these if any are named, `max_records` at most in all; {} if there are none for so long,
+        or if the consumer is stopped meanwhile."""
         only = as_partitions(partitions, "getmany") if partitions else None
         if max_records is not None and (not isinstance(max_records, int) or max_records < 1):
             raise ValueError(f"getmany: max_records must be a positive integer, not {max_records!r}")

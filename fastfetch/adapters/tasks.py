@@ -71,7 +71,7 @@ class SharedConsumer(AsyncConsumer):
     # --- records --------------------------------------------------------------------------------------------------------
 
     async def getmany(self, only: Only, limit: int | None, seconds: float) -> dict[TopicPartition, list[Any]]:
-        """Records by partition, `limit` at most in all; {} if there are none for so long."""
+        """Records by partition, `limit` at most in all; {} if there are none for so long, or the consumer is stopped."""
         deadline = time.monotonic() + seconds
         out = HandOut()
 
@@ -88,6 +88,8 @@ class SharedConsumer(AsyncConsumer):
         try:
             if await self._wait_for(take, only, deadline) is not None:
                 out.make_rows(self._finished)
+        except ClosedError:
+            return {}  # stopped while it waited
         except BaseException:
             self._put_back(out)
             raise
@@ -232,10 +234,16 @@ class SharedConsumer(AsyncConsumer):
     # --- the group's affairs --------------------------------------------------------------------------------------------
 
     def follow(self, topics: Collection[str], pattern: str | None, listener: Any) -> None:
-        """Subscribe. A listener hears on_partitions_revoked() before the first join, of no partitions, as aiokafka's do."""
-        self._fault = None
-        self._has_announced = listener is None or self.config.group_id is None
-        self.subscribe(topics, pattern=pattern, listener=None if self.config.group_id is None else listener)
+        """Subscribe. As in aiokafka, a listener hears on_partitions_revoked() before the first join, of no partitions, and a
+        member that subscribes to the same again joins again."""
+        membership, self._fault = self._engine.membership, None
+        was_active, has_group = membership.is_active, self.config.group_id is not None
+        self._has_announced = listener is None or not has_group
+        self.subscribe(topics, pattern=pattern, listener=listener if has_group else None)
+        if was_active and has_group:
+            self.enforce_rebalance("subscribed anew")
+        if not self._polls:
+            membership.poll_ended(now_ms())  # the program's patience counts from here
 
     def start_keeper(self) -> None:
         self._keeper = asyncio.get_running_loop().create_task(self._keep(), name=f"fastfetch-{self.config.client_id}-group")
@@ -272,12 +280,19 @@ class SharedConsumer(AsyncConsumer):
         return membership.fault is not None or membership.duty(now) is not None
 
     async def wait_for_assignment(self) -> None:
-        """Until the first assignment after a subscribe() is there and the listener has heard of it."""
-        membership, before = self._engine.membership, self._engine.membership.rebalances
+        """Until the first assignment after a subscribe() is there and the listener has heard of it; without a group, until
+        every subscribed topic has its partitions."""
+        membership, before, subscription = self._engine.membership, self._engine.membership.rebalances, self._engine.subscription
         while True:
             with self._client.lock:
                 self._check_all()
-                if membership.rebalances > before or (self.config.group_id is None and self._engine.subscription.partitions()):
+                if self.config.group_id is not None:
+                    is_there = membership.rebalances > before
+                else:
+                    is_there = subscription.topics == subscription.assigned_topics() and (
+                        subscription.is_matched or subscription.pattern is None
+                    )
+                if is_there:
                     return
                 waiter = self._waiter()
             await self._wait(waiter, STEP_MS / 1000)

@@ -105,6 +105,19 @@ def test_groups_rebalance_without_anybody_polling_and_listeners_hear(broker: Bro
     run(main())
 
 
+def test_subscribing_to_the_same_again_joins_again(broker: Broker, kind: Any) -> None:
+    async def main() -> None:
+        async with member(kind, broker) as consumer:
+            listener = Listener()
+            assert (await consumer.getone(P0)).offset == 0
+            consumer.subscribe(["orders"], listener=listener)
+            await until(lambda: len(listener.heard) == 2)
+            assert listener.heard == [("revoked", {P0, P1}), ("assigned", {P0, P1})]
+            assert (await consumer.getone(P0)).offset == 1
+
+    run(main())
+
+
 def test_one_is_ours_and_one_is_theirs(broker: Broker) -> None:
     async def main() -> None:
         async with member(aiokafka.AIOKafkaConsumer, broker) as one, member(OURS, broker) as two:
@@ -204,7 +217,6 @@ def test_unsubscribing_leaves_the_group(broker: Broker) -> None:
 def test_who_does_not_poll_is_thrown_out_and_comes_back_with_a_poll(broker: Broker, kind: Any) -> None:
     async def main() -> None:
         async with member(kind, broker, max_poll_interval_ms=300, session_timeout_ms=6000) as consumer:
-            await consumer.getone()
             await until(lambda: not broker.group("g").members)
             await asyncio.sleep(0.3)
             assert not broker.group("g").members, "it does not join again for nothing"
