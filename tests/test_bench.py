@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -143,3 +146,11 @@ def test_the_table_for_a_page() -> None:
         "| g | n | 2.00 x  (1.00–3.00) | <= 1 x | NOT MET | d |",
         "| g | m | skipped: no broker | | | |",
     ]
+
+
+def test_the_parts_run_and_agree() -> None:
+    """bench/test_parts.py with little data and nothing timed: all that a group compares does the same."""
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--benchmark-disable", "bench/test_parts.py"]
+    env = os.environ | {"FASTFETCH_BENCH_BYTES": "65536"}
+    done = subprocess.run(words, cwd=Path(__file__).parent.parent, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
