@@ -253,11 +253,16 @@ BARS = {"Records a second", "Processor time a record", "Peak memory"}
         ([("lz4", 1, 80.0, 212.0), ("lz4", 8, 5.0, 212.0)], set()),
         ([("lz4", 1, 80.0, 212.0), ("lz4", 8, 92.0, 205.0)], {"Growth with partitions"}),
         ([("lz4", 1, 80.0, 212.0), ("lz4", 1, 82.0, 208.0)], set()),
+        ([("lz4", 1, 80.0, 212.0), ("lz4", 1, 125.0, 212.0)], {"Growth with batch size"}),
+        ([("lz4", 1, 80.0, 212.0), ("lz4", 1, 80.0, 270.0)], {"Growth with record size"}),
+        ([("lz4", 1, 80.0, 212.0), ("lz4", 8, 125.0, 212.0)], set()),
+        ([("lz4", 1, 80.0, 212.0), ("lz4", 8, 80.0, 270.0)], set()),
         ([("lz4", 1, 160.0, 100.0), ("lz4", 1, 16.0, 1000.0)], {"Growth with record size"}),
     ],
     ids=[
         "codecs", "one shape", "partitions", "batch size", "record size", "two dimensions", "another codec is no growth",
         "two things at once are no growth", "nearly equal counts as equal", "nearly equal is one point",
+        "other batch sizes", "other record sizes", "with other batch sizes", "with other record sizes",
         "batches of equal bytes are equal for record size",
     ],
 )  # fmt: skip
@@ -407,7 +412,7 @@ def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
     run = tmp_path / "run.json"
     consume_run([*CODECS, *PARTITIONS[1:]], latency=True).save(run)
     rc = tmp_path / "matplotlibrc"
-    rc.write_text("font.size: 30\naxes.facecolor: red\nsvg.fonttype: path\naxes.grid: False\n")
+    rc.write_text("font.size: 30\naxes.linewidth: 9\nlines.markeredgewidth: 7\nsvg.fonttype: path\n")
     pages = []
     for seed in ("1", "2"):
         env = os.environ | {"PYTHONHASHSEED": seed, "MATPLOTLIBRC": str(rc) if seed == "2" else "", "TZ": "Asia/Tokyo"}
