@@ -105,10 +105,8 @@ def tree(root: Path, *suffixes: str) -> set[str]:
 def programs(root: Path) -> set[str]:
     """What `kfetch bench` builds on the user's machine: it is data here."""
     package = root / "fastfetch" / "benchmark"
-    return {
-        str(path.relative_to(root)) for folder in ("franz_go", "java", "") for path in (package / folder).glob("*") if path.is_file()
-        if folder or path.suffix == ".c"
-    }  # fmt: skip
+    files = [path for folder in ("franz_go", "java", "") for path in (package / folder).glob("*") if path.is_file()]
+    return {str(path.relative_to(root)) for path in files if path.parent != package or path.suffix == ".c"}
 
 
 def test_the_wheel_ships_what_the_benchmarks_build(root: Path, wheel: Path) -> None:
