@@ -88,18 +88,13 @@ class DefaultRecordBatch(memory_records.Batch):
         """None in the old formats; -1: the producer is not idempotent."""
         return self._header.producer_id if self.magic == 2 else None
 
-    def __next__(self) -> Any:
-        record = super().__next__()
-        if record is None:
-            raise StopIteration
-        return record
-
     def _records(self) -> Iterator[Any]:
         # We could go on without its libraries, but a program that reads batches by itself may count on the error.
         name = (None, "gzip", "snappy", "lz4", "zstd", None, None, None)[self.compression_type]
         if name is not None and not getattr(aiokafka.codec, f"has_{name}")():
             raise aiokafka.errors.UnsupportedCodecError(f"Libraries for {name} compression codec not found")
-        yield from super()._records()
+        records = super()._records()
+        return filter(None, records) if self.is_control_batch else records  # an empty one's None ends it here
 
 
 class MemoryRecords(memory_records.MemoryRecords):
@@ -331,8 +326,7 @@ async def _in_thread(work: Callable[[], None]) -> None:
 
     Not in the loop's executor: its threads may all be busy with the program's own work, or wait for the very records that are to
     be decoded. If the waiting is cancelled (the consumer stops, or partitions are taken away) the thread finishes what nobody
-    will look at; it touches nothing but the response. What it had no memory for is decoded on the event loop instead, and fails
-    there.
+    will look at; it touches nothing but the response. What it could not do is done on the event loop instead.
     """
     loop = asyncio.get_running_loop()
     done = loop.create_future()
@@ -342,7 +336,7 @@ async def _in_thread(work: Callable[[], None]) -> None:
             done.set_result(None)
 
     def run() -> None:
-        with contextlib.suppress(MemoryError):
+        with contextlib.suppress(Exception):  # it will fail again where somebody can be told
             work()
         with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
             loop.call_soon_threadsafe(settle)

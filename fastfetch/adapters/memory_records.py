@@ -149,15 +149,15 @@ class Batch:
         """Is the CRC right?"""
         return bool(next(batches(self._data)).crc_ok)
 
-    def __iter__(self) -> Self:
-        return self
+    def __iter__(self) -> Iterator[BatchRecord | None]:
+        if self._left is None:
+            self._left = self._records()
+        return self._left
 
     def __next__(self) -> BatchRecord | None:
         """The next record. None once for a control batch without any: a reader asks for its marker by next(batch) in a generator,
         where StopIteration would be an error."""
-        if self._left is None:
-            self._left = self._records()
-        return next(self._left)
+        return next(iter(self))
 
     def _records(self) -> Iterator[BatchRecord | None]:
         data: memoryview | bytearray = self._data

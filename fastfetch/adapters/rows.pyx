@@ -10,6 +10,13 @@ from fastfetch.records.block cimport RecordBlock
 from fastfetch.records.record cimport PLACEHOLDER_EVERY, place, span
 
 
+cdef extern from *:
+    """
+    static PyObject *ff_new(PyTypeObject *kind, PyObject *nothing) { return kind->tp_new(kind, nothing, NULL); }
+    """
+    object ff_new(PyTypeObject *kind, PyObject *nothing)
+
+
 cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject *kind, Py_ssize_t items)
     void PyObject_GC_UnTrack(PyObject *op)
@@ -169,6 +176,9 @@ def serialized_bytes(RecordBlock block not None) -> int:
     return sum
 
 
+cdef tuple NOTHING = ()
+
+
 @cython.freelist(64)
 cdef class BatchRecord:
     """A record as it comes out of another client's batch: with its size in bytes and a CRC to ask for, and not yet a consumer's record."""
@@ -194,17 +204,20 @@ def batch_records(RecordBlock block not None, type kind not None) -> list:
     cdef ff_columns *c = &block.columns
     cdef Py_ssize_t row
     cdef BatchRecord record
+    cdef list headers
     cdef list out = []
     for row in range(block.first, block.first + block.n):
-        record = kind.__new__(kind)
+        record = <BatchRecord>ff_new(<PyTypeObject *>kind, <PyObject *>NOTHING)
         record.offset = c.offsets[row]
         if c.timestamp_types[row] != FF_TIMESTAMP_NONE:
             record.timestamp = c.timestamps[row]
             record.timestamp_type = c.timestamp_types[row]
         record.key = span(block.origin, c.key_starts[row], c.key_lengths[row])
         record.value = span(block.origin, c.value_starts[row], c.value_lengths[row])
-        record.headers = [
-            (name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), value) for name, value in block.row_headers(row)]
+        headers = block.row_headers(row)
+        if c.header_counts[row] != 0:
+            headers = [(name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), value) for name, value in headers]
+        record.headers = headers
         record.checksum = checksum(block, row)
         record.size_in_bytes = block.row_end(row) - block.row_start(row)
         out.append(record)
