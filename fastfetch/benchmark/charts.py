@@ -9,7 +9,6 @@ Only runs of one kind, on one machine, with the same versions and settings share
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -277,10 +276,10 @@ def charts(setting: Setting) -> list[Chart]:
 
 
 def _with_keys(found: Sequence[Chart]) -> Iterator[Chart]:
-    """Distinct ones, made of what stands over the charts."""
+    """Distinct ones, which a run of the same shape gives again: its charts may be files that a page points to."""
     seen: dict[str, int] = {}
     for chart in found:
-        key = re.sub(r"[^a-z0-9]+", "-", f"{chart.section} {chart.title}".lower()).strip("-")[:60]
+        key = chart.section.lower().replace(" ", "-")
         seen[key] = seen.get(key, 0) + 1
         yield replace(chart, key=key if seen[key] == 1 else f"{key}-{seen[key]}")
 
