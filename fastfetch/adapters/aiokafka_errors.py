@@ -10,7 +10,8 @@ import functools
 from typing import Any
 
 from fastfetch import errors
-from fastfetch.adapters.errors import Peer, Translation
+from fastfetch.adapters.aiokafka_structs import TopicPartition
+from fastfetch.adapters.errors import Peer, Translation, as_both
 from fastfetch.errors import error_name, is_retriable
 
 theirs = Peer("aiokafka.errors")
@@ -149,7 +150,29 @@ def __getattr__(name: str) -> Any:
     return kind
 
 
-TRANSLATION = Translation(
+class _Translation(Translation):
+    """With what aiokafka has as the first argument, which programs read: the partition in question, or where it stood."""
+
+    def both(self, error: errors.FastFetchError) -> Exception:
+        where = vars(error)
+        if isinstance(error, errors.CorruptBatchError) or not where.get("topic"):
+            return super().both(error)
+        tp = TopicPartition(where["topic"], where["partition"])
+        if isinstance(error, errors.OffsetOutOfRangeError | errors.LogTruncationError):
+            argument: object = {tp: where["position"]}
+        elif isinstance(error, errors.NoOffsetForPartitionError):
+            argument = tp
+        elif isinstance(error, errors.TopicAuthorizationError):
+            argument = tp.topic
+        else:
+            return super().both(error)
+        both = as_both(error, self.theirs(error), argument)
+        if both is not error:
+            both.add_note(str(error))
+        return both
+
+
+TRANSLATION = _Translation(
     {
         errors.FastFetchError: KafkaError,
         errors.UsageError: IllegalStateError,

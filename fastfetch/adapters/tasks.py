@@ -22,7 +22,7 @@ from fastfetch.core import LATE_MS, STEP_MS, Peeked
 from fastfetch.engine.membership import Membership
 from fastfetch.engine.readahead import HandOut
 from fastfetch.engine.subscription import PartitionState
-from fastfetch.errors import ClosedError, GroupAuthorizationError
+from fastfetch.errors import ClosedError, FastFetchError, GroupAuthorizationError
 from fastfetch.net.thread import now_ms
 from fastfetch.records import RecordBlock
 from fastfetch.types import TopicPartition
@@ -190,6 +190,17 @@ class SharedConsumer(AsyncConsumer):
                 return found, None if found is not None else self._news(deadline)
             left = min(deadline - time.monotonic(), STEP_MS / 1000)
             return None, (self._waiter(), left) if left > 0 else None
+
+    def _news(self, deadline: float) -> tuple[LoopWaiter, float] | None:
+        """The error of a partition tells, in attributes, where that was: topic, partition, position."""
+        faulty = {id(state.error): state for state in self._engine.faulty()}
+        try:
+            return super()._news(deadline)
+        except FastFetchError as error:
+            state = faulty.get(id(error))
+            if state is not None:
+                vars(error).update(topic=state.tp.topic, partition=state.tp.partition, position=state.position)
+            raise
 
     def _is_settled(self, membership: Membership) -> bool:
         now = now_ms()

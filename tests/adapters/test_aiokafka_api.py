@@ -537,11 +537,13 @@ def test_deprecated_arguments(kind: Any) -> None:
 def test_no_policy_no_offset(broker: Broker, kind: Any) -> None:
     async def main() -> None:
         async with reading(kind, broker, assign=[P0], group_id="g", auto_offset_reset="none") as consumer:
-            with pytest.raises(aiokafka.errors.NoOffsetForPartitionError):
+            with pytest.raises(aiokafka.errors.NoOffsetForPartitionError) as none:
                 await consumer.getone()
+            assert none.value.args == (P0,)
             consumer.seek(P0, 1000)
-            with pytest.raises(aiokafka.errors.OffsetOutOfRangeError):
+            with pytest.raises(aiokafka.errors.OffsetOutOfRangeError) as outside:
                 await consumer.getone()
+            assert outside.value.args == ({P0: 1000},)
             consumer.seek(P0, 10)
             assert (await consumer.getone()).offset == 10
 
@@ -553,8 +555,9 @@ def test_a_topic_that_may_not_be_read(broker: Broker, kind: Any) -> None:
         broker.on("Fetch", error(29, topic="orders", partition=0), times=None)
         async with reading(kind, broker, assign=[P0, P1]) as consumer:
             assert len((await read(consumer, 100, P1))[P1]) == 100, "of the others nobody is held up"
-            with pytest.raises(aiokafka.errors.TopicAuthorizationFailedError):
+            with pytest.raises(aiokafka.errors.TopicAuthorizationFailedError) as refused:
                 await consumer.getone(P0)
+            assert refused.value.args == ("orders",)
 
     run(main())
 
@@ -573,8 +576,9 @@ def test_a_group_that_may_not_be_used_is_tried_again(broker: Broker, kind: Any) 
 def test_errors_are_both(broker: Broker) -> None:
     async def main() -> None:
         async with reading(OURS, broker, assign=[P0], group_id="g", auto_offset_reset="none") as consumer:
-            with pytest.raises(ours.NoOffsetForPartitionError):
+            with pytest.raises(ours.NoOffsetForPartitionError) as error:
                 await consumer.getone()
+            assert "orders-0" in error.value.__notes__[0]
             with pytest.raises(ours.UsageError, match="orders-9"):
                 consumer.seek(TopicPartition("orders", 9), 0)
         with pytest.raises(ours.ClosedError):
