@@ -70,9 +70,10 @@ typedef struct {
     uint8_t tail[64];
 } aged_options;
 
-static int parse(PyObject *args, PyObject *keywords, Py_buffer *data, aged_options *out, int64_t **pairs, int *anywhere) {
+static int parse(PyObject *args, PyObject *keywords, Py_buffer *data, aged_options *out, int64_t **pairs, int *anywhere,
+                 Py_ssize_t *why_bytes) {
     static char *names[] = {"data", "position", "aborted", "check_crcs", "max_batch_bytes", "lz4_content_checksum", "max_bytes", "threads",
-                            "struct_bytes", "tail", "anywhere", NULL};
+                            "struct_bytes", "tail", "anywhere", "why_bytes", NULL};
     long long position = -1, max_batch_bytes = 64 << 20, max_bytes = 0;
     Py_ssize_t struct_bytes = -1;
     int tail = 0;
@@ -80,9 +81,9 @@ static int parse(PyObject *args, PyObject *keywords, Py_buffer *data, aged_optio
     ff_decode_options options = FF_DECODE_DEFAULTS;
     *pairs = NULL;
     memset(out, 0, sizeof *out);
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*|LOpLpLinip", names, data, &position, &aborted, &options.check_crcs,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*|LOpLpLinipn", names, data, &position, &aborted, &options.check_crcs,
                                      &max_batch_bytes, &options.lz4_content_checksum, &max_bytes, &options.threads, &struct_bytes, &tail,
-                                     anywhere))
+                                     anywhere, why_bytes))
         return -1;
     options.position = position;
     options.max_batch_bytes = max_batch_bytes;
@@ -117,15 +118,19 @@ static PyObject *decode(PyObject *self, PyObject *args, PyObject *keywords) {
     aged_options aged;
     int64_t *pairs;
     int anywhere = 0;
-    char why[200] = "";
+    char why[201];
+    Py_ssize_t why_bytes = 200;
     ff_decoded *d;
     PyObject *result = NULL;
-    if (parse(args, keywords, &data, &aged, &pairs, &anywhere) < 0) return NULL;
+    if (parse(args, keywords, &data, &aged, &pairs, &anywhere, &why_bytes) < 0) return NULL;
+    memset(why, '#', sizeof why);
+    why[200] = 0;
     if (anywhere) {
         Py_BEGIN_ALLOW_THREADS;
-        d = ff->decode_anywhere(data.buf, (size_t)data.len, &aged.options, why, sizeof why);
+        d = ff->decode_anywhere(data.buf, (size_t)data.len, &aged.options, why_bytes < 0 ? NULL : why, why_bytes < 0 ? 0 : (size_t)why_bytes);
         Py_END_ALLOW_THREADS;
-        if (d == NULL) PyErr_SetString(PyExc_RuntimeError, why);
+        /* The reason, and what stands behind the buffer that it was given. */
+        if (d == NULL) PyErr_Format(PyExc_RuntimeError, "%s|%c", why, why_bytes >= 0 && why_bytes < 200 ? why[why_bytes] : '#');
     } else {
         d = ff->decode(data.buf, (size_t)data.len, &aged.options);
     }

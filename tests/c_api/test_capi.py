@@ -160,6 +160,20 @@ def test_bad_options_are_an_exception_or_a_reason(probe: ModuleType, options: di
         probe.decode(b"", **options, anywhere=True)
 
 
+@pytest.mark.parametrize(("room", "said"), [(200, "ValueError: threads must be at least 1; got -1"), (6, "Value"), (1, "")])
+def test_a_reason_is_cut_to_the_room_there_is(probe: ModuleType, room: int, said: str) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        probe.decode(b"", threads=-1, anywhere=True, why_bytes=room)
+    assert str(caught.value) == f"{said}|#"
+
+
+@pytest.mark.parametrize("room", [0, -1])
+def test_no_room_for_a_reason(probe: ModuleType, room: int) -> None:
+    """A buffer of no bytes, and none at all."""
+    with pytest.raises(RuntimeError, match=r"#{200}\|#"):
+        probe.decode(b"", threads=-1, anywhere=True, why_bytes=room)
+
+
 # --------------------------------------------------------------------------------------------------------------------- threads
 
 
