@@ -56,6 +56,7 @@ NEIGHBOURS = {
     ("aio", "core"),
     ("adapters", "consumer"),
     ("adapters", "aio"),
+    ("adapters", "duties"),  # what counts as a poll
     ("adapters", "core"),  # consumers of other manners are made of the same parts
     ("benchmark", "consumer"),
     ("benchmark", "adapters"),  # they are measured too

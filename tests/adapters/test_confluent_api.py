@@ -418,10 +418,8 @@ def test_list_topics() -> None:
 
 # Theirs sends metadata with the zero byte at its end.
 def committed(broker: Broker) -> dict[tuple[str, int], tuple[int, str, int | None]]:
-    return {
-        (tp.topic, tp.partition): (at.offset, at.metadata.rstrip("\0"), at.leader_epoch)
-        for tp, at in broker.committed("g").items()
-    }
+    found = broker.committed("g").items()
+    return {(tp.topic, tp.partition): (at.offset, at.metadata.rstrip("\0"), at.leader_epoch) for tp, at in found}
 
 
 def test_commits_of_what_was_consumed() -> None:
