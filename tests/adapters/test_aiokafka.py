@@ -613,3 +613,73 @@ def test_results_outlive_install_and_uninstall() -> None:
     assert second == after
     assert [record.offset for record in rest] == list(range(10, 20))
     assert rest == old_rest
+
+
+# --- what differs, as docs/adapters.md says ---------------------------------------------------------------------------
+
+
+def outcome(seam: str | None, data: bytes, **kwargs: Any) -> list[Any]:
+    """Offsets of the records that getone() gives, then the name of what it raises."""
+    events = trace(seam, [ONE] * 9, data, **kwargs)
+    return [got.__name__ if isinstance(got, type) else got.offset for _, got, _, _ in events if got is not None]
+
+
+HEADER = encode_batch([(b"k", b"v", None, [("hh", b"v")])])
+PLAIN = encode_batch([(b"k", b"v")])
+
+DIFFERENT = {
+    "gzip": (repair_crc(badly_compressed()), {"offset": 5}, ["error"], ["CorruptRecordException"]),
+    "header key": (repair_crc(HEADER.replace(b"hh", b"\xff\xfe")), {}, ["UnicodeDecodeError"], [0]),
+    "lz4 in format 0": (message_set([(b"k", b"v" * 50)], magic=0, codec="lz4"), {}, ["UnsupportedCodecError"], [0]),
+    "old after new": (PLAIN + message_set([(b"k", b"v")], base_offset=1), {}, [0, "CorruptRecordException"], [0, 1]),
+    "magic 3": (patch(PLAIN, magic=3), {}, [0], ["CorruptRecordException"]),
+    "below": (encode_batch([None] * 2) + encode_batch([None] * 2, base_offset=2), {"offset": 3}, [2, 3], [3]),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_what_differs(name: str) -> None:
+    data, kwargs, theirs, ours = DIFFERENT[name]
+    assert outcome(None, data, **kwargs) == theirs
+    assert outcome("reader", data, **kwargs) == ours
+    if name != "below":  # there it is aiokafka's code that passes over records
+        assert outcome("decoder", data, **kwargs) == ours
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_codec_that_aiokafka_has_no_package_for(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
+    data = encode_batch([(b"k", b"v" * 100)], codec=codec)
+    monkeypatch.setattr(adapter.aiokafka.codec, f"has_{codec}", lambda: False)
+    assert outcome("decoder", data) == ["UnsupportedCodecError"]
+    assert outcome("reader", data) == [0]
+
+
+@pytest.mark.parametrize("seam", SEAMS)
+def test_header_keys_that_are_not_utf8(seam: str) -> None:
+    data = repair_crc(HEADER.replace(b"hh", b"\xff\xfe"))
+    ((_, (record,), *_),) = trace(seam, [ALL], data)
+    ((key, value),) = record.headers
+    assert value == b"v"
+    assert key == "\ufffd\ufffd" if seam == "decoder" else key.encode("utf-8", "surrogateescape") == b"\xff\xfe"
+
+
+def test_batches_read_by_hand() -> None:
+    """What a program sees that uses the classes of the decoder seam itself."""
+    data = transactions()
+    theirs, ours = fetcher.MemoryRecords(data), adapter.MemoryRecords(data)
+    while (expected := theirs.next_batch()) is not None:
+        found = ours.next_batch()
+        assert found is not None
+        for name in ("base_offset", "next_offset", "is_control_batch", "is_transactional", "producer_id", "crc", "magic"):
+            assert getattr(found, name) == getattr(expected, name), name
+        assert found.validate_crc()
+        if found.is_control_batch:
+            assert next(found).key == next(expected).key
+        else:
+            fields = ("offset", "key", "value", "timestamp", "timestamp_type", "checksum", "headers")
+            assert [[getattr(r, f) for f in fields] for r in found] == [[getattr(r, f) for f in fields] for r in expected]
+    assert ours.next_batch() is None
+    empty = adapter.DefaultRecordBatch(repair_crc(patch(control_batch("abort", producer_id=1)[:61], length=49, count=0)))
+    assert list(empty) == []
+    with pytest.raises(StopIteration):
+        next(empty)
