@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -486,3 +490,18 @@ def test_the_fetcher_sees_its_own_attributes() -> None:
     assert seen._client is not real._client
     with pytest.raises(AttributeError):
         _ = seen.nothing_of_this_name
+
+
+# --- other versions ---------------------------------------------------------------------------------------------------
+
+VERSIONS = [Path(folder) for folder in os.environ.get("FASTFETCH_AIOKAFKA", "").split(os.pathsep) if folder]
+
+
+@pytest.mark.skipif(not VERSIONS, reason="FASTFETCH_AIOKAFKA names no folders, made by pip install --target, with other versions")
+@pytest.mark.parametrize("folder", VERSIONS, ids=lambda folder: folder.name)
+def test_other_versions(folder: Path, root: Path) -> None:
+    tests = [root / "tests" / "adapters" / f"test_{name}.py" for name in ("data_objects", "aiokafka", "aiokafka_consumer")]
+    env = {**os.environ, "PYTHONPATH": str(folder), "FASTFETCH_AIOKAFKA": ""}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, tests)]
+    done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
