@@ -6,7 +6,9 @@ of its own, and the two must agree. Nothing in the scripts knows which one it ha
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -561,6 +563,65 @@ def test_keys_of_mappings_are_partitions_of_kafka_python() -> None:
             assert {type(each) for each in found} == {kafka.TopicPartition}
             reader.commit()
             assert type(reader.committed(tp, metadata=True)) is kafka.OffsetAndMetadata
+
+
+# ---------------------------------------------------------------------------------------------------------- any order of calls
+
+
+def walk(kafka: Any, broker: Broker, seed: int, steps: int) -> list[Any]:
+    """Calls in an order that the seed draws, and what each returned. With one partition there is one right answer to each."""
+    draw = random.Random(seed)
+    tp = kafka.TopicPartition("orders", 0)
+    for first in range(0, 60, 6):
+        fill(broker, count=6, first=first)
+    seen: list[Any] = []
+    with consumer(kafka, broker, group_id="g", enable_auto_commit=False, consumer_timeout_ms=400) as reader:
+        reader.assign([tp])
+        has_more = lambda: reader.position(tp) < 60 and not reader.paused()  # noqa: E731
+
+        def polled() -> list[int]:
+            """What a poll gives, which is something if there is anything."""
+            limit = draw.choice((1, 3, 6, 7, 100))
+            moves = draw.random() < 0.8
+            expects = has_more()
+            found: Any = {}
+            while expects and not found:
+                found = reader.poll(timeout_ms=400, max_records=limit, update_offsets=moves)
+            # How many there are is a matter of what has come by now.
+            return [record.offset for record in found.get(tp, [])[:1]]
+
+        def iterated() -> list[int]:
+            wanted = draw.randint(1, 9)
+            return [record.offset for record in itertools.islice(reader, wanted)] if has_more() else []
+
+        calls: list[Callable[[], Any]] = [
+            polled,
+            iterated,
+            lambda: reader.seek(tp, draw.randrange(61)),
+            lambda: reader.seek_to_beginning(tp),
+            reader.seek_to_end,
+            lambda: reader.pause(tp),
+            lambda: reader.resume(tp),
+            reader.paused,
+            reader.commit,
+            lambda: reader.commit({tp: kafka.OffsetAndMetadata(draw.randrange(61), "walk", -1)}),
+            lambda: reader.committed(tp),
+        ]
+        weights = (5, 6, 4, 1, 1, 1, 3, 1, 1, 1, 1)
+        for _ in range(steps):
+            [call] = draw.choices(range(len(calls)), weights)
+            found = calls[call]()
+            seen.append((call, found, reader.position(tp)))
+            if call == 0 and found:
+                reader.seek(tp, found[0] + draw.randint(0, 2))
+        # Not the epoch: that of an offset that was looked up is kept here and forgotten there.
+        return [*seen, [(at.offset, at.metadata) for at in broker.committed("g").values()]]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_order_of_calls_gives_the_same(seed: int) -> None:
+    seen = both(lambda kafka, broker: walk(kafka, broker, seed, 120))
+    assert sum(bool(step[1]) for step in seen[:-1] if step[0] < 2) >= 10, "hardly anything was read"
 
 
 # -------------------------------------------------------------------------------------------------------------------- errors
