@@ -327,6 +327,22 @@ def test_what_a_deserializer_raises_comes_after_the_records_before_and_then_that
     assert [r.offset for r in reading.part.take(10)] == [2, 3]
 
 
+def test_what_a_deserializer_raised_once_is_not_kept_from_the_caller() -> None:
+    def load(data: bytes | None) -> Any:
+        if data == ROWS[2].value and broken:
+            broken.pop()
+            raise ConnectionError("no schema registry")
+        return data
+
+    for make in (theirs, ours):
+        broken = [True]
+        reading = make(encode_batch(ROWS), value_deserializer=wrapped(load))
+        assert len(reading.part.take()) == 2
+        with pytest.raises(ConnectionError):
+            reading.part.take()
+    assert [r.offset for r in reading.part.take()] == [2, 3]
+
+
 def test_an_interrupt_in_a_deserializer_leaves_a_position_that_the_fetcher_drops() -> None:
     def load(data: bytes | None) -> Any:
         if data == ROWS[2].value:

@@ -209,7 +209,7 @@ def test_a_consumer_gets_the_same_with_and_without(broker: Broker, seam: Any, is
 def test_iteration_pause_and_seek(broker: Broker) -> None:
     fill(broker)
     with adapter.install():
-        reader = consumer(broker, consumer_timeout_ms=2000)
+        reader = consumer(broker, consumer_timeout_ms=20_000)
         reader.assign([TP])
         reader.seek(TP, 101)  # in the middle of a gzip batch
         offsets = [record.offset for record in itertools.islice(reader, 5)]
