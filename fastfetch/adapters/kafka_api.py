@@ -14,6 +14,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -453,13 +454,24 @@ class _Listener:
         try:
             result = function(_theirs(partitions))
             if inspect.isawaitable(result):
-                asyncio.run(_finished(result))
+                _finish(result)
         except Exception as error:
             raise as_both(FastFetchError("User rebalance callback throws an error"), KafkaError) from error
 
 
-async def _finished(awaitable: Any) -> None:
-    await awaitable
+def _finish(awaitable: Any) -> None:
+    """Run it to its end; in another thread if this one, which polls, runs an event loop already."""
+
+    async def finished() -> None:
+        await awaitable
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(finished())
+    else:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, finished()).result()
 
 
 # --- between the two kinds of values --------------------------------------------------------------------------------------

@@ -587,7 +587,8 @@ def test_listeners_may_have_some_of_the_methods(broker: Broker) -> None:
     assert events == [{P0}]
 
 
-def test_listeners_with_coroutines_are_awaited(broker: Broker) -> None:
+@pytest.mark.parametrize("in_a_loop", [False, True])
+def test_listeners_with_coroutines_are_awaited(broker: Broker, in_a_loop: bool) -> None:
     events = []
 
     class Slow(kafka_api.AsyncConsumerRebalanceListener):  # type: ignore[misc]
@@ -599,9 +600,15 @@ def test_listeners_with_coroutines_are_awaited(broker: Broker) -> None:
             await asyncio.sleep(0.01)
             events.append("assigned")
 
-    with consumer(broker, group_id="g") as reader:
-        reader.subscribe(["orders"], listener=Slow())
-        read(reader, 10)
+    def script() -> None:
+        with consumer(broker, group_id="g") as reader:
+            reader.subscribe(["orders"], listener=Slow())
+            read(reader, 10)
+
+    async def looping() -> None:
+        script()
+
+    asyncio.run(looping()) if in_a_loop else script()
     assert events == ["assigned", "revoked"]
 
 
