@@ -191,10 +191,9 @@ def create_topic(consumer: Consumer, bootstrap: str, topic: str, partitions: int
 
 def has_append_time(bootstrap: str, topic: str) -> bool:
     """Are a topic's timestamps the broker's? Raises FastFetchError."""
+    admin = _admin(bootstrap)  # a name keeps it alive until the answer is there
     resource = confluent_kafka().admin.ConfigResource("topic", topic)
-    config = _done(
-        _admin(bootstrap).describe_configs([resource])[resource], f"the settings of topic {topic} could not be looked up"
-    )
+    config = _done(admin.describe_configs([resource])[resource], f"the settings of topic {topic} could not be looked up")
     return bool(config["message.timestamp.type"].value == "LogAppendTime")
 
 
