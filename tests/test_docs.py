@@ -89,13 +89,13 @@ def test_the_examples_of_the_readme(names: dict[str, object]) -> None:
 def test_the_command_lines_of_the_readme(names: dict[str, object]) -> None:
     lines = re.findall(r"^(kfetch .+?)  ", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert [line.split()[1] for line in lines] == ["demo", "cat", "cat", "dump", "lag", "groups", "serve", "bench", "doctor"]
-    more = {
+    folder = Path(str(names["FOLDER"]))
+    more = {  # made smaller, and to end
         "demo": "--records 5000",
         "cat orders": "--exit",
         "lag": "orders",
-        "bench": "--client fastfetch --rounds 1 --json /dev/null",
-    }  # made smaller, and to end
-    folder = Path(str(names["FOLDER"]))
+        "bench": f"--client fastfetch --rounds 1 --json {folder}.json",
+    }
     for line in lines:
         line += "".join(f" {words}" for start, words in more.items() if line.startswith(f"kfetch {start}"))
         line = line.replace("127.0.0.1:9092", str(names["SERVERS"])).replace("/var/lib/kafka/orders-3", str(folder))

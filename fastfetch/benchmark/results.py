@@ -237,9 +237,13 @@ class Run:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file, whole or not at all. Raises OSError."""
         path = Path(path)
+        text = json.dumps(self.as_json(), indent=1) + "\n"
+        if path.exists() and not path.is_file():  # a device or a pipe: it must not be replaced, /dev/null least of all
+            path.write_text(text)
+            return
         fresh = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
-            fresh.write_text(json.dumps(self.as_json(), indent=1) + "\n")
+            fresh.write_text(text)
             fresh.replace(path)
         except BaseException:
             fresh.unlink(missing_ok=True)

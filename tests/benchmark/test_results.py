@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,16 @@ def test_a_save_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
         broken.save(path)
     assert Run.load(path) == a_run(reading("fastfetch", 1, 1))
     assert [each.name for each in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_what_is_no_file_is_written_to_and_stays_what_it_is(tmp_path: Path) -> None:
+    """`--json /dev/null` as root must not put a file where the device was."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # opened first: the writer would wait for it
+    try:
+        a_run(reading("fastfetch", 1, 1)).save(pipe)
+        assert pipe.is_fifo()
+        assert json.loads(os.read(reader, 1 << 16))["kind"] == "consume"
+    finally:
+        os.close(reader)
