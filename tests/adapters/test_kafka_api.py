@@ -130,6 +130,7 @@ def missing(name: str) -> Any:
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kafka-api.md").read_text()
 ROWS = dict(re.findall(r"^\| `(\w+)[^`]*` \| (\w+)", PAGE, re.MULTILINE))
+ROWS_OF_KEYS = {*KafkaConsumer.DEFAULT_CONFIG, *kafka_settings._IDLE}
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -144,9 +145,11 @@ def test_the_examples_of_the_page_run(broker: Broker, capsys: pytest.CaptureFixt
 
 
 def test_the_page_has_a_row_for_every_method_and_key() -> None:
-    wanted = {*METHODS, *kafka.KafkaConsumer.DEFAULT_CONFIG, *kafka_settings._IDLE, "DEFAULT_CONFIG"}
+    constants = {name for name in vars(kafka.KafkaConsumer) if name.isupper()}
+    wanted = {*METHODS, *kafka.KafkaConsumer.DEFAULT_CONFIG, *kafka_settings._IDLE, *constants, "_client"}
     assert wanted == ROWS.keys()
-    assert set(ROWS.values()) == {"same", "differs", "idle", "refused"}
+    assert set(ROWS.values()) == {"same", "differs", "absent", "idle", "refused"}
+    assert {name for name, said in ROWS.items() if said == "absent"} == wanted - vars(KafkaConsumer).keys() - {*ROWS_OF_KEYS}
 
 
 def test_the_page_says_which_keys_do_nothing_and_which_are_refused() -> None:
