@@ -29,7 +29,7 @@ from kafka.serializer import Deserializer  # type: ignore[import-untyped, unused
 from fastfetch.adapters import memory_records
 from fastfetch.adapters.memory_records import MAX_BATCH_BYTES
 from fastfetch.adapters.rebinding import Installed, Rebinding, check_parameters
-from fastfetch.adapters.rows import FIELDS, append_named_tuples, serialized_bytes
+from fastfetch.adapters.rows import FIELDS, OfData, append_named_tuples, serialized_bytes
 from fastfetch.errors import CorruptBatchError, UsageError
 from fastfetch.records.ahead import promised_end
 from fastfetch.records.block import RecordBlock
@@ -199,24 +199,24 @@ def _caller(deserializer: Any) -> _Deserialize | None:
     """A deserializer as f(topic, headers, data), by the rules of the installed version."""
     if not deserializer:
         return None
-    if _DESERIALIZERS_TAKE_HEADERS:
-
-        def deserialize(topic: str, headers: list[tuple[str, bytes | None]], data: bytes | None) -> Any:
-            try:
-                return deserializer.deserialize(topic, headers, data)
-            except TypeError:
-                warnings.warn(
-                    "deserializer does not implement deserialize(topic, headers, data)", DeprecationWarning, stacklevel=2
-                )
-                return deserializer.deserialize(topic, data)
-
-        return deserialize
-    if isinstance(deserializer, Deserializer):
+    if not _TAKES_HEADERS:  # 2.x, which takes functions, too
+        if not isinstance(deserializer, Deserializer):
+            return OfData(deserializer)
         return lambda topic, headers, data: deserializer.deserialize(topic, data)
-    return lambda topic, headers, data: deserializer(data)
+    if type(deserializer) is fetcher.DeserializeWrapper:  # of a function
+        return None if deserializer.fn is None else OfData(deserializer.fn)
+
+    def deserialize(topic: str, headers: list[tuple[str, bytes | None]], data: bytes | None) -> Any:
+        try:
+            return deserializer.deserialize(topic, headers, data)
+        except TypeError:
+            warnings.warn("deserializer does not implement deserialize(topic, headers, data)", DeprecationWarning, stacklevel=2)
+            return deserializer.deserialize(topic, data)
+
+    return deserialize
 
 
-_DESERIALIZERS_TAKE_HEADERS = "headers" in inspect.signature(Deserializer.deserialize).parameters
+_TAKES_HEADERS = "headers" in inspect.signature(Deserializer.deserialize).parameters
 
 
 def _names(seam: str) -> Iterator[tuple[Any, str, Any]]:

@@ -33,7 +33,7 @@ ROWS = [
     Row(b"", b""),
 ]
 Aborted = collections.namedtuple("Aborted", ["producer_id", "first_offset"])  # 3.x asks for names, 2.x for a pair
-TAKES_HEADERS = adapter._DESERIALIZERS_TAKE_HEADERS
+TAKES_HEADERS = adapter._TAKES_HEADERS
 
 
 class Reading:
@@ -325,6 +325,13 @@ def test_what_a_deserializer_raises_comes_after_the_records_before_and_then_that
         assert reading.take(10)[:2] == (ZeroDivisionError, 2)
     broken.clear()
     assert [r.offset for r in reading.part.take(10)] == [2, 3]
+
+
+def test_a_function_that_raises_type_error_is_not_taken_for_an_old_form() -> None:
+    reading = ours(encode_batch([b"1", None]), value_deserializer=wrapped(json.loads))
+    assert [r.value for r in reading.part.take()] == [1]
+    with pytest.raises(TypeError, match="JSON object must be"):  # theirs: of an argument that they left out
+        reading.part.take()
 
 
 def test_what_a_deserializer_raised_once_is_not_kept_from_the_caller() -> None:

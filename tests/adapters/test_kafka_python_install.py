@@ -304,6 +304,7 @@ VERSIONS = [Path(folder) for folder in os.environ.get("FASTFETCH_KAFKA_PYTHON", 
 def test_other_versions(folder: Path, root: Path) -> None:
     tests = [root / "tests" / "adapters" / f"test_{name}.py" for name in ("rows", "kafka_python", "kafka_python_install")]
     env = {**os.environ, "PYTHONPATH": str(folder), "FASTFETCH_KAFKA_PYTHON": ""}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, tests)]
+    # Some leave sockets to the garbage collector.
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "ignore::ResourceWarning", "-p", "no:cacheprovider", *map(str, tests)]
     done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
