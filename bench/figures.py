@@ -32,6 +32,7 @@ from fastfetch.benchmark.decoders import peer_decoder
 from fastfetch.benchmark.floor import Floor, crc_name, floor_codecs
 from fastfetch.testing.batches import encode_batch
 from tests.live.kafka_cluster import missing_tools
+from tests.peers.suites import SUITES, UnavailableError, compare
 
 # name of the set: (against the floor at most, against aiokafka at least); None: shown without a bound.
 DECODE_BOUNDS: dict[str, tuple[float | None, float | None]] = {
@@ -55,6 +56,21 @@ THREAD_BOUNDS = {"json-zstd": 1.7, "json-lz4": 1.5}
 THREAD_RESPONSE_BYTES = 16 << 20
 
 Scale = Callable[[int], int]
+
+
+def suite_figures() -> list[Figure]:
+    """What passes of other clients' own tests with the adapter in place, of what passes without."""
+    out = []
+    for name, suite in SUITES.items():
+        try:
+            found = compare(suite)
+        except UnavailableError as error:
+            out.append(skipped("suites", name, str(error)))
+            continue
+        passed = len(found.passed_alone)
+        detail = f"{passed - len(found.lost)} of {passed} tests, {len(found.unexplained)} unexplained"
+        out.append(Figure("suites", f"{name}: its own tests with the adapter", (100 * found.share,), "%", ">=", 98, detail))
+    return out
 
 
 def _checked(data: Corpus) -> bytes:
@@ -208,6 +224,7 @@ GROUPS: dict[str, Callable[[Scale], list[Figure]]] = {
     "objects": object_figures,
     "threads": thread_figures,
     "bombs": lambda _: bombs.figures(),
+    "suites": lambda _: suite_figures(),
     "kills": kills.figures,  # with a broker of its own, whose sessions are short
 }
 # Those that need a broker: which topics, and what to do with them.
