@@ -9,12 +9,12 @@ Only runs of one kind, on one machine, with the same versions and settings share
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastfetch.benchmark.plots import Bars, Group, Lines, number
-from fastfetch.benchmark.results import FASTFETCH, MEASURES, Case, Run, Spread, spread
+from fastfetch.benchmark.results import FASTFETCH, MEASURES, Case, Latency, Run, Spread, spread
 
 __all__ = [
     "WHAT_WAS_READ",
@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 FLOOR = "floor"
+_HEADER_BYTES = 61  # of a batch of format 2
 _GROUPS = 6  # in a chart of bars; those of several codecs are not parted
 
 # Options that say what was read and for how long, not how: runs that differ in nothing else belong on one chart.
@@ -173,14 +174,17 @@ def _rough(value: float) -> str:
     return f"{float(f'{value:.2g}'):,g}"
 
 
+def _record_size(case: Case) -> float | None:
+    """Without its share of the batch's header, or the same records would be larger in small batches."""
+    return case.record_bytes - _HEADER_BYTES / case.batch_records if case.batch_records else None
+
+
 _PARTITIONS = Dimension(lambda case: case.partitions, "partitions", "1 partition", growth="Growth with partitions")
 _THREADS = Dimension(lambda case: case.threads, "threads", "1 thread", growth="Growth with threads")
 _BATCH = Dimension(
     lambda case: case.batch_records, "records a batch", "1 record a batch", "a batch", "Growth with batch size", tolerance=1.5
 )
-_RECORD = Dimension(
-    lambda case: case.record_bytes, "bytes a record", "1 byte a record", "B", "Growth with record size", tolerance=1.25
-)
+_RECORD = Dimension(_record_size, "bytes a record", "1 byte a record", "B", "Growth with record size", tolerance=1.25)
 # A producer that fills its batches by bytes puts fewer of the larger records into one: for it, this is what stays equal.
 _BATCH_BYTES = Dimension(lambda case: case.batch_records * case.record_bytes, "bytes a batch", "1 byte a batch", tolerance=1.5)
 _SHAPE = (_PARTITIONS, _BATCH, _RECORD, _THREADS)
@@ -329,18 +333,28 @@ def _bar_chart(samples: Sequence[Sample], kind: Kind, title: str) -> Chart:
 
 def _growth_charts(samples: Sequence[Sample]) -> Iterator[Chart]:
     for dimension in _SHAPE:
-        there = [sample for sample in samples if dimension.of(sample.case) and _spreads(sample, "records")]
+        there = [sample for sample in samples if dimension.of(sample.case)]
         seen = []
         others = [other for other in _SHAPE if other is not dimension]
         by_bytes = [_BATCH_BYTES if other is _BATCH else other for other in others]
         for held in (others, by_bytes) if dimension is _RECORD else (others,):
             for found in _together(there, held, by_codec=True):
-                if len(set(_levels(found, dimension).values()) - {None}) > 1 and found not in seen:
+                if (clients := _growing(found, dimension)) and found not in seen:
                     seen.append(found)
-                    yield _growth_chart(found, dimension, held)
+                    yield _growth_chart(found, dimension, held, clients)
 
 
-def _growth_chart(samples: Sequence[Sample], dimension: Dimension, held: Sequence[Dimension]) -> Chart:
+def _growing(samples: Sequence[Sample], dimension: Dimension) -> set[str]:
+    """The clients with at least two points, for a line needs two."""
+    levels = _levels(samples, dimension)
+    read: dict[str, set[float | None]] = {}
+    for sample in samples:
+        for client in _spreads(sample, "records"):
+            read.setdefault(client, set()).add(levels[dimension.of(sample.case)])
+    return {client for client, found in read.items() if len(found) > 1}
+
+
+def _growth_chart(samples: Sequence[Sample], dimension: Dimension, held: Sequence[Dimension], clients: Collection[str]) -> Chart:
     cases = [sample.case for sample in samples]
     same = ", ".join([_codec(cases[0]), *filter(None, (other.says(cases) for other in held))])
     lines: dict[str, list[tuple[float, Spread]]] = {}
@@ -349,14 +363,15 @@ def _growth_chart(samples: Sequence[Sample], dimension: Dimension, held: Sequenc
     for at, sample in sorted(((dimension.of(sample.case) or 0.0, sample) for sample in samples), key=lambda pair: pair[0]):
         run, case = sample.run, sample.case.id
         for client, each in _spreads(sample, "records").items():
+            if client not in clients:
+                continue
             lines.setdefault(client, []).append((at, _scaled(each, 1e-6)))
             ratio, inflated = run.ratios(case, client), run.spread(case, client, "inflated")
             cells = [client, *_cells(each), _ratio(ratio), median(inflated), str(each.count)]
             rows.setdefault(f"{dimension.says([sample.case])}: {_source(sample)}", []).append(cells)
-
             counts.add(each.count)
     text = (
-        f"Records a second by {dimension.name}; the same in all of them: {same}. Higher is better. The axis at the bottom is "
+        f"Records a second by {dimension.name}, of data that are otherwise the same. Higher is better. The axis at the bottom is "
         f"logarithmic. {_medians('Points', counts)}"
     )
     head = ["client", "median, records/s", "quartiles", f"× {FASTFETCH}", "inflated, MB/s", "rounds"]
@@ -367,22 +382,35 @@ def _growth_chart(samples: Sequence[Sample], dimension: Dimension, held: Sequenc
 def _latency_charts(samples: Sequence[Sample]) -> Iterator[Chart]:
     there = [s for s in samples if any(s.run.latencies(s.case.id, client) for client in s.run.clients(s.case.id))]
     for sample, heading in zip(there, headings(there), strict=True):
-        lines, rows, counts = [], [], set()
-        for client in _in_order(sample.run.clients(sample.case.id)):
-            if turns := sample.run.latencies(sample.case.id, client):
-                found = [spread([getattr(turn, name) for turn in turns]) for name in _PERCENTILES]
-                lines.append((client, list(enumerate(found))))
-                rows.append([client, *map(median, found), str(len(turns))])
-                counts.add(len(turns))
+        clients = _in_order(sample.run.clients(sample.case.id))
+        turns = {client: found for client in clients if (found := _latencies(sample, client))}
+        ours = turns.get(FASTFETCH, {})
+        lines: dict[str, list[tuple[float, Spread]]] = {client: [] for client in turns}
+        rows: dict[str, list[list[str]]] = {}
+        for at, (name, words) in enumerate(_PERCENTILES.items()):
+            for client, found in turns.items():
+                each = spread([getattr(latency, name) for latency in found.values()])
+                over = {turn: value for turn, latency in ours.items() if (value := getattr(latency, name))}
+                ratios = [getattr(found[turn], name) / over[turn] for turn in found if turn in over]
+                lines[client].append((at, each))
+                cells = [client, *_cells(each), _ratio(spread(ratios) if ratios else None), str(each.count)]
+                rows.setdefault(f"{words} of the records", []).append(cells)
         rate = sample.run.settings.get("latency_rate")
         pace = f"{rate:,g} records a second" if isinstance(rate, (int, float)) else "a steady rate"
         text = (
             f"How long it took from a record's append to its delivery, while a topic was written at {pace}: so many of the "
-            f"records were at least as quick. Lower is better. Data as in {_topics([sample])}. {_medians('Points', counts)}"
+            f"records were at least as quick. Lower is better. Data as in {_topics([sample])}. "
+            f"{_medians('Points', {len(found) for found in turns.values()}, 'the quartiles are in the table')}"
         )
-        words = list(_PERCENTILES.values())
-        head = ["client", *(f"{word}, ms" for word in words), "rounds"]
-        yield Chart("", "Latency", heading, text, Lines("of the records", "milliseconds", lines, words), head, {"": rows})
+        head = ["client", "median, ms", "quartiles", f"× {FASTFETCH}", "rounds"]
+        drawing = Lines("of the records", "milliseconds", list(lines.items()), list(_PERCENTILES.values()))
+        yield Chart("", "Latency", heading, text, drawing, head, rows)
+
+
+def _latencies(sample: Sample, client: str) -> dict[int, Latency]:
+    """By round."""
+    readings = (r for r in sample.run.all_readings if (r.case, r.client) == (sample.case.id, client))
+    return {r.round: r.latency_ms for r in readings if r.latency_ms is not None}
 
 
 def _spreads(sample: Sample, measure: str) -> dict[str, Spread]:
@@ -416,12 +444,13 @@ def _codec(case: Case) -> str:
     return "uncompressed" if case.codec == "none" else case.codec
 
 
-def _medians(marks: str, counts: set[int]) -> str:
+def _medians(marks: str, counts: set[int], quartiles: str = "the thin lines span the quartiles") -> str:
     least, most = min(counts), max(counts)
     if most == 1:
         return f"{marks} are of one round."
     rounds = f"{most} rounds" if least == most else f"{least} to {most} rounds"
-    return f"{marks} are medians of {rounds}, the thin lines span {'the quartiles' if least > 2 else 'all of them'}."
+    few = "" if least > 2 else ", of two rounds both"
+    return f"{marks} are medians of {rounds}, {quartiles}{few}."
 
 
 def _in_order(clients: Iterable[str]) -> list[str]:

@@ -79,7 +79,8 @@ class Bars:
 
 @dataclass(frozen=True)
 class Lines:
-    """A line a client through (x, spread). If `words` are there, x counts them; else the x axis is logarithmic."""
+    """A line a client through (x, spread). If `words` are there, x counts them; else the x axis is logarithmic, and spreads are
+    drawn."""
 
     x_axis: str
     y_axis: str
@@ -256,7 +257,8 @@ def _lines(chart: Lines) -> Figure:
         place = _place(client, clients)
         at = [x for x, _ in points]
         medians = [spread.median for _, spread in points]
-        errors = [[s.median - s.low for _, s in points], [s.high - s.median for _, s in points]]
+        # Where x counts words there are as many points of each line above one another, and their spreads hide each other.
+        errors = None if chart.words else [[s.median - s.low for _, s in points], [s.high - s.median for _, s in points]]
         axes.errorbar(
             at, medians, errors, color=_colour(client, clients), label=_cut(client, 280 / beside), linewidth=1.6, elinewidth=1.2,
             capsize=2.5, markersize=5.5, marker=_MARKERS[place % len(_MARKERS)], linestyle=_DASHES[place // 2 % len(_DASHES)],

@@ -228,7 +228,7 @@ def _text(text: str) -> str:
 _STYLE = """
 *{box-sizing:border-box}
 html{background:var(--page);color:var(--ink);-webkit-text-size-adjust:100%}
-body{font:16px/1.5 system-ui,sans-serif;max-width:1400px;margin:0 auto;padding:1rem clamp(.75rem,3vw,2.5rem) 3rem}
+body{font:16px/1.5 system-ui,sans-serif;max-width:1400px;margin:0 auto;padding:1rem clamp(.75rem,3vw,2rem) 3rem}
 body{overflow-wrap:anywhere}
 h1{font-size:1.7rem;margin:.5rem 0}
 h2{font-size:1.35rem;margin:2.5rem 0 .5rem;padding-top:1rem;border-top:2px solid var(--grid)}
@@ -240,26 +240,34 @@ figure{display:flex;flex-wrap:wrap;align-items:start;column-gap:2rem;margin:0 0 
 figcaption{flex:1 0 100%}
 figure .table{flex:1 1 24rem;min-width:0}
 figcaption p{color:var(--soft);font-size:.875rem}
-svg{display:block;flex:1 1 21rem;min-width:0;max-width:25rem;height:auto;margin:.5rem 0}
+svg{display:block;flex:1 1 21rem;min-width:0;max-width:24rem;height:auto;margin:.5rem 0}
 svg text{font-family:system-ui,sans-serif!important}
 .table{overflow-x:auto;max-width:100%;margin:.5rem 0 1rem}
 figure .table{margin-top:0}
 .table:focus-visible{outline:2px solid var(--c0);outline-offset:2px}
-table{border-collapse:collapse;font-size:.8125rem;font-variant-numeric:tabular-nums;overflow-wrap:normal}
-th,td{padding:.25rem .75rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid)}
+table{border-collapse:collapse;font-size:.78rem;font-variant-numeric:tabular-nums;overflow-wrap:normal}
+th,td{padding:.25rem .6rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid)}
 thead th{color:var(--soft);font-weight:600;vertical-align:bottom}
 tbody th{font-weight:400;min-width:7rem}
 tbody th[scope=rowgroup]{font-weight:600;padding-top:.6rem}
-figure :is(td,thead th,th[scope=row]){white-space:nowrap}
+figure :is(td,th[scope=row]){white-space:nowrap}
+figure thead th+th{min-width:4.6rem}
 :is(figure,.numbers) :is(td,thead th+th){text-align:right}
 .facts{display:flex;flex-wrap:wrap;column-gap:3rem}
 .facts>div{min-width:0;max-width:100%}
 footer{color:var(--soft);font-size:.875rem;margin-top:2.5rem;border-top:2px solid var(--grid);padding-top:.75rem}
 @media print{
+  figure{display:block}
+  figure svg{width:11cm}
   figure svg,tr{break-inside:avoid}
+  table{font-size:7.5pt;overflow-wrap:anywhere}
+  figure :is(td,th[scope=row]){white-space:normal}
+  figure thead th+th{min-width:0}
+  th,td{padding-right:.4rem}
+  tbody th{min-width:4rem}
   h2,h3,h4{break-after:avoid}
   .table{overflow:visible}
-  body{max-width:none;padding:0;font-size:11pt}
+  body{max-width:none;padding:0;font-size:10pt}
 }
 """
 

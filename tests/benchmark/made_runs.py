@@ -26,9 +26,10 @@ Shape = tuple[str, int, float, float]  # codec, partitions, records a batch, byt
 def case(codec: str = "lz4", partitions: int = 1, batch: float = 80, record: float = 212, **more: Any) -> Case:
     """Named after its shape, unless another id or topic is given."""
     name = f"bench-{codec}-{partitions}p-{batch:g}-{record:g}"
-    sizes = {"wire_bytes": int(1e6 * record * (1 if codec == "none" else 0.3)), "inflated_bytes": int(1e6 * record)}
+    mean = record + 61 / batch  # of the batch's header
+    sizes = {"wire_bytes": int(1e6 * mean * (1 if codec == "none" else 0.3)), "inflated_bytes": int(1e6 * mean)}
     return Case(**{"id": name, "topic": name, "codec": codec, "partitions": partitions, "records": 1_000_000,
-                   "batch_records": batch, "record_bytes": record, **sizes, **more})  # fmt: skip
+                   "batch_records": batch, "record_bytes": mean, **sizes, **more})  # fmt: skip
 
 
 def consume_run(shapes: Iterable[Shape | Case], seed: int = 1, *, rounds: int = 5, latency: bool = False, **more: Any) -> Run:

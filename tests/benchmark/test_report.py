@@ -24,7 +24,7 @@ from fastfetch.benchmark.plots import Bars, Group, Lines
 from fastfetch.benchmark.results import Failure, Run, Spread
 from fastfetch.cli import main
 from fastfetch.errors import FastFetchError
-from tests.benchmark.made_runs import case, consume_run, decode_run
+from tests.benchmark.made_runs import RATES, case, consume_run, decode_run
 
 CODECS = [("none", 1, 80.0, 212.0), ("lz4", 1, 80.0, 212.0), ("zstd", 1, 80.0, 212.0)]
 PARTITIONS = [("lz4", count, 80.0, 212.0) for count in (1, 8, 64)]
@@ -156,9 +156,12 @@ def test_the_tables_have_the_medians_of_the_file(tmp_path: Path) -> None:
                     assert cell["wire, MB/s"] == shown(statistics.median(wire.values()))
     latencies = [r["latency_ms"] for r in found["readings"] if r["latency_ms"] and r["client"] == "aiokafka"]
     assert len(latencies) == 5
-    row = cells(tables["Latency: uncompressed"], "", "aiokafka")
-    for column, name in {"50 %": "p50", "90 %": "p90", "99 %": "p99", "99.9 %": "p99.9", "all": "max"}.items():
-        assert row[f"{column}, ms"] == shown(statistics.median(latency[name] for latency in latencies))
+    ours = [r["latency_ms"] for r in found["readings"] if r["latency_ms"] and r["client"] == "fastfetch"]
+    for words, name in {"50 %": "p50", "90 %": "p90", "99 %": "p99", "99.9 %": "p99.9", "all": "max"}.items():
+        cell = cells(tables["Latency: uncompressed"], f"{words} of the records", "aiokafka")
+        assert cell["median, ms"] == shown(statistics.median(latency[name] for latency in latencies))
+        ratios = [theirs[name] / mine[name] for theirs, mine in zip(latencies, ours, strict=True)]
+        assert cell["× fastfetch"].split(" ")[0] == shown(statistics.median(ratios))
 
 
 def test_decoding_is_held_against_the_floor() -> None:
@@ -258,12 +261,14 @@ BARS = {"Records a second", "Processor time a record", "Peak memory"}
         ([("lz4", 1, 80.0, 212.0), ("lz4", 8, 125.0, 212.0)], set()),
         ([("lz4", 1, 80.0, 212.0), ("lz4", 8, 80.0, 270.0)], set()),
         ([("lz4", 1, 160.0, 100.0), ("lz4", 1, 16.0, 1000.0)], {"Growth with record size"}),
+        ([("lz4", 1, 1.0, 100.0), ("lz4", 1, 100.0, 100.0)], {"Growth with batch size"}),
     ],
     ids=[
         "codecs", "one shape", "partitions", "batch size", "record size", "two dimensions", "another codec is no growth",
         "two things at once are no growth", "nearly equal counts as equal", "nearly equal is one point",
         "other batch sizes", "other record sizes", "with other batch sizes", "with other record sizes",
         "batches of equal bytes are equal for record size",
+        "a batch's header is no part of its only record",
     ],
 )  # fmt: skip
 def test_a_chart_needs_two_points_and_all_else_equal(shapes: list[Any], growth: set[str]) -> None:
@@ -278,6 +283,18 @@ def test_runs_that_differ_in_what_was_read_give_growth_together() -> None:
     assert sections(*runs)["Growth with partitions"] == 1
     runs[1] = replace(runs[1], machine={"processor": "another"})
     assert "Growth with partitions" not in sections(*runs)
+
+
+def test_a_line_needs_two_points_of_its_own() -> None:
+    run = consume_run(PARTITIONS)
+    run.all_readings = [r for r in run.all_readings if r.client != "aiokafka" or r.case == run.cases[0].id]
+    chart = next(chart for chart in charts.charts(*charts.together([("run", run)])) if chart.section == "Growth with partitions")
+    assert isinstance(chart.drawing, Lines)
+    assert {client: len(points) for client, points in chart.drawing.lines} == {
+        client: 3 for client in RATES if client != "aiokafka"
+    }
+    run.all_readings = [r for r in run.all_readings if r.case == run.cases[0].id]
+    assert set(sections(run)) == BARS, "topics that nobody has read are no points"
 
 
 def test_latency_and_what_else_was_not_measured_has_no_chart() -> None:
@@ -321,7 +338,7 @@ def test_what_it_was_measured_with_is_there() -> None:
     data = dict(zip(found.tables["Data"].head[1:], found.tables["Data"].rows["", "bench-zstd-1p-80-212"], strict=True))
     assert data["codec"] == "zstd"
     assert data["records"] == "1,000,000"
-    assert data["MB stored"] == "63.6"
+    assert data["MB stored"] == "63.8"
     assert found.tables["What failed or was left out"].rows["", "java"] == ["all", "no JDK is installed", "run0.json"]
 
 
