@@ -1,28 +1,32 @@
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
+
+from typing_extensions import disjoint_base
 
 from fastfetch.records.block import RecordBlock
 
-T = TypeVar("T", bound=tuple[Any, ...])
-R = TypeVar("R", bound=BatchRecord)
+_T = TypeVar("_T", bound=tuple[Any, ...])
+_R = TypeVar("_R", bound=BatchRecord)
 
 FIELDS: tuple[str, ...]
 
+@final
 class OfData:
     def __init__(self, function: Callable[[bytes | None], Any]) -> None: ...
     def __call__(self, topic: str, headers: list[tuple[str, bytes | None]], data: bytes | None) -> Any: ...
 
-def named_tuples(block: RecordBlock, kind: type[T], topic: str) -> list[T]: ...
+def named_tuples(block: RecordBlock, kind: type[_T], topic: str) -> list[_T]: ...
 def append_named_tuples(
-    out: list[T],
+    out: list[_T],
     block: RecordBlock,
-    kind: type[T],
+    kind: type[_T],
     topic: str,
     key: Callable[[str, list[tuple[str, bytes | None]], bytes | None], Any] | None = None,
     value: Callable[[str, list[tuple[str, bytes | None]], bytes | None], Any] | None = None,
 ) -> None: ...
 def serialized_bytes(block: RecordBlock) -> int: ...
 
+@disjoint_base
 class BatchRecord:
     @property
     def offset(self) -> int: ...
@@ -42,4 +46,4 @@ class BatchRecord:
     def size_in_bytes(self) -> int: ...
     def validate_crc(self) -> bool: ...
 
-def batch_records(block: RecordBlock, kind: type[R]) -> list[R]: ...
+def batch_records(block: RecordBlock, kind: type[_R]) -> list[_R]: ...

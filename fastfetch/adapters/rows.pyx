@@ -58,6 +58,7 @@ cdef object checksum(RecordBlock block, Py_ssize_t row):
     return ff_load32(block.row_start(row) + FF_MESSAGE_CRC)
 
 
+@cython.final
 cdef class OfData:
     """A deserializer that wants the bytes and nothing else: called as `function(bytes | None)` in append_named_tuples()."""
 
