@@ -350,6 +350,8 @@ def versions(name: str) -> dict[str, str]:
             out[package] = version(package)
         except PackageNotFoundError:  # imported from somewhere else
             out[package] = "unknown"
+        if package == "confluent-kafka":
+            out["librdkafka"] = import_module("confluent_kafka").libversion()[0]
     return out
 
 

@@ -7,9 +7,9 @@ is the time of a record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from fastfetch.benchmark import clients
 from fastfetch.benchmark.clients import CLIENTS, Job, Turn
@@ -17,19 +17,23 @@ from fastfetch.benchmark.contest import ReadingError, alternate, take
 from fastfetch.benchmark.external import EXTERNAL
 from fastfetch.benchmark.results import Case, Latency, Reading
 
-__all__ = ["ALL", "USUAL", "consume_in_turns", "reading_of", "settings_of", "versions_of"]
+__all__ = ["ALL", "USUAL", "Before", "consume_in_turns", "reading_of", "settings_of", "versions_of"]
 
 ALL = (*CLIENTS, *EXTERNAL)
 # Who is measured if nobody is named: each once, with raised settings.
 USUAL = tuple(name for name in ALL if not name.endswith((" defaults", " 300")))
+Before: TypeAlias = Callable[[str, int], object]
 _PATIENCE = 20  # times as long as a turn should take, it may
 _STARTING_SECONDS = 60  # beside that
 
 
 def consume_in_turns(
-    job: Job, case: Case, names: Sequence[str], *, rounds: int, warm_up: int, seconds: float
+    job: Job, case: Case, names: Sequence[str], *, rounds: int, warm_up: int, seconds: float, before: Before | None = None
 ) -> Iterator[tuple[int, str, Reading | ReadingError]]:
-    """Let clients read: (round, client, reading). Those of round 0, of `warm_up` records, don't count."""
+    """Let clients read: (round, client, reading). Those of round 0, of `warm_up` records, don't count.
+
+    `before` is called with client and round before each turn.
+    """
     limits: dict[str, int] = {}
 
     def go(client: str, turn: int) -> Reading:
@@ -39,7 +43,7 @@ def consume_in_turns(
             limits[client] = min(job.records, max(records, int(took.records / took.seconds * seconds)))
         return reading_of(case, client, turn, took)
 
-    yield from alternate(names, rounds, go)
+    yield from alternate(names, rounds, go, before=before)
 
 
 def reading_of(case: Case, client: str, turn: int, took: Turn, latency: Latency | None = None) -> Reading:

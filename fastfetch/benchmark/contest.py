@@ -19,7 +19,7 @@ from dataclasses import asdict
 from typing import TypeVar
 
 from fastfetch.benchmark.clients import CLIENTS, Job, Turn, missing
-from fastfetch.benchmark.external import EXTERNAL, ToolError
+from fastfetch.benchmark.external import EXTERNAL, ToolError, python
 
 __all__ = ["ReadingError", "absent", "alternate", "gc_off", "run", "take"]
 
@@ -33,8 +33,12 @@ class ReadingError(Exception):
     """A client could not read a topic; the message says which and why."""
 
 
-def alternate(contenders: Sequence[C], rounds: int, go: Callable[[C, int], T]) -> Iterator[tuple[int, C, T | ReadingError]]:
+def alternate(
+    contenders: Sequence[C], rounds: int, go: Callable[[C, int], T], *, before: Callable[[C, int], object] | None = None
+) -> Iterator[tuple[int, C, T | ReadingError]]:
     """Let each have its turn in rounds 0 to `rounds`: (round, contender, what `go(contender, round)` returned).
+
+    `before` is called with contender and round before each turn.
 
     One whose turn raises a ReadingError has no further ones; that error comes in place of a result.
     """
@@ -42,6 +46,8 @@ def alternate(contenders: Sequence[C], rounds: int, go: Callable[[C, int], T]) -
     for turn in range(rounds + 1):
         order.reverse()  # the first round that counts is in the order given
         for contender in list(order):
+            if before is not None:
+                before(contender, turn)
             try:
                 got: T | ReadingError = go(contender, turn)
             except ReadingError as error:
@@ -84,7 +90,7 @@ def take(client: str, job: Job, *, seconds: float = TURN_SECONDS, ready: Callabl
         except ToolError as error:
             raise ReadingError(str(error)) from None
     else:
-        command = [sys.executable, "-m", "fastfetch.benchmark.clients", client, json.dumps(asdict(job))]
+        command = python("fastfetch.benchmark.clients", client, json.dumps(asdict(job)))
     return run(command, f"{client} could not read {job.topic}", seconds, ready)
 
 
@@ -93,14 +99,16 @@ def run(command: Sequence[str], failure: str, seconds: float, ready: Callable[[]
 
     Raises ReadingError, with the last line of stderr behind `failure`.
     """
-    # A group of its own: Ctrl-C is for this process, which ends the other and what that has started.
+    # A group of its own: Ctrl-C is for this process, which ends the other and what that has started. No buffer: what is read
+    # beyond the line "ready" would be lost to communicate().
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
-    )
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, process_group=0,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
     try:
         if ready is not None:
             assert process.stdout is not None
-            if select.select([process.stdout], [], [], seconds)[0] and process.stdout.readline() == "ready\n":
+            if select.select([process.stdout], [], [], seconds)[0] and process.stdout.readline() == b"ready\n":
                 ready()
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -108,12 +116,12 @@ def run(command: Sequence[str], failure: str, seconds: float, ready: Callable[[]
     finally:
         _end(process)
     if process.returncode:
-        last = (err.strip().splitlines() or [f"it ended with {process.returncode} and said nothing"])[-1]
+        last = (err.decode(errors="replace").strip().splitlines() or [f"it ended with {process.returncode} and said nothing"])[-1]
         raise ReadingError(f"{failure}: {last}")
     return Turn(**json.loads(out))
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """End it if it still runs, and what it has started."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):

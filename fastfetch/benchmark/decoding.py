@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from fastfetch.benchmark.consuming import Before
 from fastfetch.benchmark.contest import ReadingError, alternate, gc_off
 from fastfetch.benchmark.decoders import PEERS, fastfetch_decoder, peer_decoder
 from fastfetch.benchmark.external import ToolError
@@ -53,7 +54,7 @@ def _floors(pieces: Sequence[Piece]) -> Calls:
 
 
 def decode_in_turns(
-    case: str, pieces: Sequence[Piece], calls: Mapping[str, Calls], rounds: int, seconds: float
+    case: str, pieces: Sequence[Piece], calls: Mapping[str, Calls], rounds: int, seconds: float, before: Before | None = None
 ) -> Iterator[tuple[int, str, Reading | ReadingError]]:
     """Let them have turns of so many seconds: (round, client, reading). Those of round 0 don't count."""
 
@@ -61,7 +62,7 @@ def decode_in_turns(
         return _turn(case, client, turn, pieces, calls[client], seconds)
 
     with gc_off():
-        yield from alternate(list(calls), rounds, go)
+        yield from alternate(list(calls), rounds, go, before=before)
 
 
 def _turn(case: str, client: str, turn: int, pieces: Sequence[Piece], calls: Calls, seconds: float) -> Reading:

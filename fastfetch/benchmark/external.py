@@ -29,7 +29,7 @@ from typing import Any
 
 from fastfetch.benchmark.clients import FETCH_BYTES, Job, Turn
 
-__all__ = ["EXTERNAL", "External", "ToolError", "cache_folder"]
+__all__ = ["EXTERNAL", "External", "ToolError", "cache_folder", "python"]
 
 _HERE = Path(__file__).parent
 _BUILD_SECONDS = 300
@@ -72,6 +72,11 @@ def cache_folder() -> Path:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fastfetch" / "bench"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module. Unlike -m alone it imports nothing from the folder that the user happens to be in."""
+    return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def _said(command: list[str], what: str, cwd: Path | None = None) -> str:
@@ -154,7 +159,7 @@ def _jars() -> Path:
 
 
 def _java_command(job: Job) -> list[str]:
-    return [sys.executable, "-m", "fastfetch.benchmark.external", json.dumps(asdict(job))]
+    return python("fastfetch.benchmark.external", json.dumps(asdict(job)))
 
 
 def _java_versions() -> dict[str, str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from fastfetch.benchmark.clients import STAMP, Job
-from fastfetch.benchmark.consuming import reading_of
+from fastfetch.benchmark.consuming import Before, reading_of
 from fastfetch.benchmark.contest import ReadingError, alternate, take
 from fastfetch.benchmark.external import EXTERNAL
 from fastfetch.benchmark.producing import Deliveries, create_topic, delete_topic, ends
@@ -67,9 +67,10 @@ def scratch_topic(consumer: Consumer, bootstrap: str, partitions: int, *, append
 
 
 def follow_in_turns(
-    consumer: Consumer, job: Job, case: Case, names: Sequence[str], pace: Pace, *, rounds: int
+    consumer: Consumer, job: Job, case: Case, names: Sequence[str], pace: Pace, *, rounds: int, before: Before | None = None
 ) -> Iterator[tuple[int, str, Reading | ReadingError]]:
-    """Let clients follow `job.topic`: (round, client, reading). Those of round 0 don't count. `consumer` looks up where it ends.
+    """Let clients follow `job.topic`: (round, client, reading). Those of round 0 don't count. `consumer` looks up where it ends;
+    `before` is called with client and round before each turn.
 
     Raises FastFetchError if the topic can't be written.
     """
@@ -86,7 +87,7 @@ def follow_in_turns(
         assert took.ages_us is not None
         return reading_of(case, client, turn, took, Latency.of(took.ages_us[len(took.ages_us) // _LEFT_OUT :]))
 
-    yield from alternate(names, rounds, go)
+    yield from alternate(names, rounds, go, before=before)
 
 
 def _write(bootstrap: str, topic: str, partitions: int, pace: Pace) -> None:

@@ -28,7 +28,11 @@ __all__ = ["command"]
 _LATENCY_ROUNDS = 3  # at most
 
 
-@click.command("consume", short_help="Your topics, read by each client that is here.")
+@click.command(
+    "consume", short_help="Your topics, read by each client that is here.",
+    epilog=f"Clients: {', '.join(USUAL)}; confluent-kafka 300 and confluent_api 300 with so many records a call. All but "
+    "java and franz-go also with ' defaults' behind the name: without any setting.",
+)  # fmt: skip
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
 @brokers_option("Brokers to read from.")
 @click.option(
@@ -96,10 +100,10 @@ def command(
             case = shape.case(topic, topic, partitions=len(numbers))
             run.cases.append(case)
             job = Job(bootstrap, topic, min(records, case.records), len(numbers), settings=own)
-            turns = consume_in_turns(job, case, names, rounds=rounds, warm_up=warm_up, seconds=seconds)
+            before = say.turn(topic, rounds)
+            turns = consume_in_turns(job, case, names, rounds=rounds, warm_up=warm_up, seconds=seconds, before=before)
             for turn, client, got in turns:
                 _note(run, case, client, turn, got)
-                say(f"{topic}: round {turn} of {rounds}, {client}")
             if rate is not None:
                 codec = case.codec if case.codec in CODECS else "none"
                 pace = Pace(rate, latency_seconds, round(case.record_bytes), codec, shape.has_append_time)
@@ -162,9 +166,10 @@ def _follow(
             topic = made.enter_context(scratch_topic(consumer, job.bootstrap, case.partitions, append_time=pace.append_time))
         else:
             pace = replace(pace, append_time=has_append_time(job.bootstrap, topic))
-        for turn, client, got in follow_in_turns(consumer, replace(job, topic=topic), case, names, pace, rounds=rounds):
+        before = say.turn(f"{case.topic}, latency", rounds)
+        turns = follow_in_turns(consumer, replace(job, topic=topic), case, names, pace, rounds=rounds, before=before)
+        for turn, client, got in turns:
             _note(run, case, client, turn, got)
-            say(f"{case.topic}: latency, round {turn} of {rounds}, {client}")
 
 
 def _show(run: Run) -> None:

@@ -103,9 +103,8 @@ def _measure(run: Run, source: str, pieces: Pieces, threads: tuple[int, ...], ro
             calls, absent = entries(name, found, number)
             for failure in absent:
                 leave_out(run, failure)
-            for turn, client, got in decode_in_turns(name, found, calls, rounds, seconds):
+            for turn, client, got in decode_in_turns(name, found, calls, rounds, seconds, say.turn(name, rounds)):
                 if isinstance(got, ReadingError):
                     leave_out(run, Failure(name, client, str(got)))
                 elif turn:
                     run.all_readings.append(got)
-                say(f"{name}: round {turn} of {rounds}, {client}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -19,10 +19,9 @@ from fastfetch.cli.doctor import examine
 from fastfetch.cli.options import Decorator
 from fastfetch.cli.output import human_bytes
 from fastfetch.cli.tables import Cell, Table
+from fastfetch.errors import printable
 
 __all__ = ["Say", "describe", "file_option", "kept", "leave_out", "new_run", "saying", "show_latencies", "show_rates"]
-
-Say = Callable[[str], None]
 
 
 def file_option() -> Decorator:
@@ -45,6 +44,8 @@ def kept(run: Run, path: Path | None, show: Callable[[Run], None]) -> Iterator[N
     """Show the run at the end, and save it, also if that comes early: by Ctrl-C, or by an error."""
     if path is None:
         path = Path(f"kfetch-bench-{run.kind}-{datetime.now().strftime('%Y%m%d-%H%M%S')}.json")
+    if not os.access(path.parent, os.W_OK):  # not after an hour
+        raise click.UsageError(f"{path.absolute().parent} can't be written: say with --json where the run is to be kept")
     try:
         yield
     finally:
@@ -56,18 +57,36 @@ def kept(run: Run, path: Path | None, show: Callable[[Run], None]) -> Iterator[N
             complain(f"the run is in {path}; kfetch bench report {path} draws it")
 
 
+class Say:
+    """A line on stderr that says what is going on. Without a bar, nothing."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar = bar
+        self._task = None if bar is None else bar.add_task("", total=None, text="")
+
+    def __call__(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, text=printable(text))
+            self._bar.refresh()
+
+    def turn(self, what: str, rounds: int) -> Callable[[str, int], None]:
+        """To be called before a turn."""
+        return lambda client, turn: self(f"{what}: {f'round {turn} of {rounds}' if turn else 'warm-up'}, {client}")
+
+
 @contextmanager
 def saying(*, quiet: bool) -> Iterator[Say]:
-    """A line on stderr that says what is going on, if that is a terminal. It is gone afterwards."""
+    """One that speaks if stderr is a terminal, and is gone afterwards."""
     if quiet or not sys.stderr.isatty():
-        yield lambda text: None
+        yield Say(None)
         return
     from rich.console import Console
-    from rich.markup import escape
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-    began = time.monotonic()
-    with Console(stderr=True).status("") as status:
-        yield lambda text: status.update(f"{escape(text)} ({time.monotonic() - began:.0f} s)")
+    columns = TimeElapsedColumn(), TextColumn("{task.fields[text]}", markup=False)
+    # Redrawn at each call, and not by a thread: that would take its turns from what is measured.
+    with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
+        yield Say(bar)
 
 
 def leave_out(run: Run, failure: Failure) -> None:

@@ -137,5 +137,5 @@ def test_a_program_reads_to_the_end(broker: Broker, client: str) -> None:
     assert turn.peak_rss_bytes is not None
     assert turn.peak_rss_bytes > 5 << 20
     with pytest.raises(ReadingError, match=f"{client} could not read small: .*{TOTAL} (of|records).*"):
-        take(client, Job(broker.bootstrap_servers, "small", TOTAL + 1, PARTITIONS, quiet_seconds=1))
+        take(client, Job(broker.bootstrap_servers, "small", TOTAL + 1, PARTITIONS, quiet_seconds=6))
     assert EXTERNAL[client].versions()

@@ -19,11 +19,15 @@ from fastfetch.benchmark.contest import ReadingError, alternate, gc_off, run
 def test_everyone_takes_turns_in_an_order_that_is_reversed() -> None:
     taken: list[tuple[int, str]] = []
 
+    told: list[tuple[int, str]] = []
+
     def go(name: str, turn: int) -> str:
+        assert told[-1] == (turn, name)
         taken.append((turn, name))
         return name * turn
 
-    outcomes = list(alternate(["a", "b", "c"], 2, go))
+    outcomes = list(alternate(["a", "b", "c"], 2, go, before=lambda name, turn: told.append((turn, name))))
+    assert taken == told
     assert taken == [(0, "c"), (0, "b"), (0, "a"), (1, "a"), (1, "b"), (1, "c"), (2, "c"), (2, "b"), (2, "a")]
     assert outcomes[2:5] == [(0, "a", ""), (1, "a", "a"), (1, "b", "b")]
 

@@ -230,6 +230,13 @@ def test_consume_says_what_it_cannot_do(broker: Broker, kept: Path) -> None:
         assert done.exit_code == code, done.stderr
         assert why in done.stderr
     assert not kept.exists()
+    if os.geteuid():  # nothing is forbidden to root
+        kept.parent.chmod(0o500)
+        done = bench("consume", "orders", "-b", broker.bootstrap_servers, "--json", kept)
+        kept.parent.chmod(0o700)
+        assert (done.exit_code, "can't be written: say with --json" in done.stderr) == (2, True)
+    done = bench("consume", "orders", "-b", broker.bootstrap_servers, "--json", kept.parent / "absent" / "run.json")
+    assert (done.exit_code, "can't be written: say with --json" in done.stderr) == (2, True)
 
 
 def test_ctrl_c_ends_the_clients_and_keeps_what_there_is(broker: Broker, kept: Path) -> None:
