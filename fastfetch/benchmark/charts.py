@@ -158,9 +158,10 @@ class Dimension:
         least, most = min(values), max(values)
         if self.tolerance == 1.0:
             text = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-        else:
-            text = f"about {_rough(least)}" if most < 1.06 * least else f"{_rough(least)} to {_rough(most)}"
-        return self.one if text == "1" else f"{text} {self.name}"
+            return self.one if text == "1" else f"{text} {self.name}"
+        if most >= 1.06 * least:
+            return f"{_rough(least)} to {_rough(most)} {self.name}"
+        return f"about {self.one}" if _rough(least) == "1" else f"about {_rough(least)} {self.name}"
 
     def tells(self, case: Case) -> str:
         """The same of one, for a chart's small room: "~210 B"."""

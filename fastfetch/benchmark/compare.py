@@ -6,7 +6,8 @@ at both ends as leave a probability of 95 % or more for the rest (Hodges and Leh
 and Whitney's U). That assumes no bell curve and draws no random numbers: only that readings don't depend on one another, and that
 both runs scatter alike. It does need readings: three in each run give 90 % at best, and with fewer there is no verdict.
 
-What the readings can't know is what changed between the runs. A machine that was slower that hour has made all of B slower.
+What the readings can't know is what changed between the runs: a machine that was busier that hour has made all of B slower. Held
+against another client's of the same round (`over`), most of that is gone.
 """
 
 from __future__ import annotations
@@ -69,15 +70,18 @@ class Comparison:
     only_b: list[tuple[str, str, str]]
 
 
-def compare(a: Run, b: Run) -> Comparison:
-    """Raises ResultsError for runs of two kinds: nothing in them is the same."""
+def compare(a: Run, b: Run, over: str | None = None) -> Comparison:
+    """Of two runs; if `over` names a client, of the numbers divided by that client's in the same round.
+
+    Raises ResultsError for runs of two kinds: nothing in them is the same.
+    """
     if a.kind != b.kind:
         raise ResultsError(f"a run of kind {a.kind} and one of kind {b.kind} have nothing in common that could be compared")
     pairs = list(_pairs(a, b))
     differs = conflicts(a, b)
     for mine, theirs in pairs:
         differs += _other_data(mine, theirs)
-    lines = [line for pair in pairs for line in _lines(a, b, *pair)]
+    lines = [line for pair in pairs for line in _lines(a, b, *pair, over)]
     return Comparison(differs, lines, list(_only(a, b, pairs)), list(_only(b, a, [(theirs, mine) for mine, theirs in pairs])))
 
 
@@ -141,22 +145,31 @@ def _other_data(a: Case, b: Case) -> Iterator[tuple[str, Any, Any]]:
             yield f"{name} of {a.id}", round(x, 1), round(y, 1)
 
 
-def _lines(a: Run, b: Run, mine: Case, theirs: Case) -> Iterator[Line]:
+def _lines(a: Run, b: Run, mine: Case, theirs: Case, over: str | None) -> Iterator[Line]:
     name = mine.id if mine.id == theirs.id else f"{mine.id} / {theirs.id}"
     for client in a.clients(mine.id):
-        for metric in METRICS:
-            x, y = _values(a, mine.id, client, metric), _values(b, theirs.id, client, metric)
+        for metric in METRICS if client != over else ():
+            x, y = (_values(run, case, client, metric, over) for run, case in ((a, mine.id), (b, theirs.id)))
             if x and y and min(*x, *y) > 0:
                 found = ratio(x, y)
-                unit = "ms" if metric in LATENCIES else MEASURES[metric].unit
+                unit = f"× {over}" if over else "ms" if metric in LATENCIES else MEASURES[metric].unit
                 yield Line(name, client, metric, unit, spread(x), spread(y), found, _verdict(found, metric))
 
 
-def _values(run: Run, case: str, client: str, metric: str) -> list[float]:
+def _values(run: Run, case: str, client: str, metric: str, over: str | None) -> list[float]:
+    mine = _by_round(run, case, client, metric)
+    if over is None:
+        return list(mine.values())
+    theirs = _by_round(run, case, over, metric)
+    return [value / theirs[turn] for turn, value in mine.items() if theirs.get(turn)]
+
+
+def _by_round(run: Run, case: str, client: str, metric: str) -> dict[int, float]:
+    readings = [r for r in run.all_readings if (r.case, r.client) == (case, client)]
     if metric in LATENCIES:
-        return [getattr(latency, LATENCIES[metric]) for latency in run.latencies(case, client)]
-    found = (MEASURES[metric].of(reading) for reading in run.readings(case, client))
-    return [value for value in found if value is not None]
+        return {r.round: getattr(r.latency_ms, LATENCIES[metric]) for r in readings if r.latency_ms is not None}
+    found = ((r.round, MEASURES[metric].of(r)) for r in readings if r.latency_ms is None)
+    return {turn: value for turn, value in found if value is not None}
 
 
 def _verdict(found: Ratio, metric: str) -> str:

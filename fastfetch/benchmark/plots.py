@@ -235,7 +235,7 @@ def _bars(chart: Bars) -> Figure:
                 textcoords="offset points",
                 ha="right",
                 va="center",
-                linespacing=1.0,
+                linespacing=1.15,
             )
             end = max(spread.median, spread.high)
             axes.annotate(number(spread.median), (end, middle), (4, 0), textcoords="offset points", va="center")
@@ -320,7 +320,7 @@ def _wrapped(name: str) -> list[str]:
 
 
 def _height(name: Sequence[str]) -> int:
-    return _BAR if len(name) == 1 else 30
+    return _BAR if len(name) == 1 else 33
 
 
 def _width(text: str) -> float:

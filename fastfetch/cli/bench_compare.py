@@ -24,6 +24,7 @@ __all__ = ["command"]
 @click.command("compare", short_help="Hold a run against another.")
 @click.argument("a", metavar="A.json", type=click.Path(path_type=Path))
 @click.argument("b", metavar="B.json", type=click.Path(path_type=Path))
+@click.option("--over", metavar="NAME", help="Compare what each has of this client's number in the same round.")
 @click.option("--client", "clients", metavar="NAME", multiple=True, help="Only this client; may be repeated.")
 @click.option(
     "--fail-above",
@@ -40,18 +41,31 @@ __all__ = ["command"]
     help="What --fail-above judges; may be repeated.",
 )
 @json_option()
-def command(a: Path, b: Path, clients: tuple[str, ...], fail_above: float | None, fail_on: tuple[str, ...], as_json: bool) -> int:
+def command(
+    a: Path,
+    b: Path,
+    over: str | None,
+    clients: tuple[str, ...],
+    fail_above: float | None,
+    fail_on: tuple[str, ...],
+    as_json: bool,
+) -> int:
     """Hold run B against run A: the same clients on the same data.
 
     The ratio is that of the medians, B / A. From where to where it may lie, and how sure that is, comes from the ranks of the
     readings. Where 1 is in between, there is no difference that the spread would show.
+
+    The spread doesn't know what else the machine did during A and B. --over another client takes most of that away.
     """
-    found = compare(Run.load(a), Run.load(b))
+    found = compare(Run.load(a), Run.load(b), over)
     if clients:
         found.lines[:] = [line for line in found.lines if line.client in clients]
         for only in (found.only_a, found.only_b):
             only[:] = [each for each in only if each[1] in clients]
     (_print_json if as_json else _print)(found)
+    if not found.lines:
+        complain("nothing in these runs can be compared: no such client has readings of the same data in both")
+        return EXIT_FAILED
     return 0 if fail_above is None else _judge(found, fail_above, fail_on)
 
 
@@ -69,8 +83,6 @@ def _print(found: Comparison) -> None:
     for run, only in (("A", found.only_a), ("B", found.only_b)):
         for case, client, why in only:
             complain(f"only in {run}: {client} on {case}{why and ': the other run says '}{why}")
-    if not found.lines:
-        complain("nothing in these runs can be compared: no client has readings of the same data in both")
 
 
 def _cell(value: float) -> Cell:

@@ -119,6 +119,25 @@ def test_worse_by_more_than_so_much() -> None:
     assert not noise.is_worse_by(0), "what the spread explains is no failure, however small the bound"
 
 
+def test_over_another_client_the_weather_is_gone() -> None:
+    """B ran on a busier machine, for all alike, and each round was another: only what is beside it of the same round tells."""
+    a, b = consume_run(LZ4, 1, latency=True), consume_run(LZ4, 2, latency=True)
+    slow = {turn: 1 + turn for turn in range(1, 6)}
+    b.all_readings = [replace(r, seconds=r.seconds * slow[r.round]) for r in b.all_readings]
+    assert line(compare(a, b)).verdict == WORSE
+    found = compare(a, b, "confluent-kafka")
+    assert line(found).verdict == EQUAL
+    rates = {
+        client: [r.records / r.seconds for r in b.all_readings if r.client == client and r.latency_ms is None]
+        for client in ("fastfetch", "confluent-kafka")
+    }
+    assert line(found).b.median == pytest.approx(statistics.median(x / y for x, y in zip(*rates.values(), strict=True)))
+    assert line(found).unit == "× confluent-kafka"
+    assert "confluent-kafka" not in {each.client for each in found.lines}
+    assert line(found, "aiokafka", "latency-p99").a.count == 5
+    assert compare(a, b, "nobody").lines == []
+
+
 # --- what belongs together ----------------------------------------------------------------------------------------------
 
 
@@ -218,11 +237,12 @@ def test_json_lines(tmp_path: Path) -> None:
         (0.5, ("--fail-above", "10", "--fail-on", "memory"), 0),
         (0.5, ("--fail-above", "10", "--fail-on", "cpu"), 1),
         (0.5, ("--fail-above", "10", "--client", "franz-go"), 1),
+        (0.5, ("--fail-above", "10", "--over", "aiokafka"), 0),
         (1.0, ("--fail-above", "10", "--fail-on", "latency-p99"), 1),
     ],
     ids=[
         "half as fast", "less than the bound", "not asked", "noise", "faster", "memory is the same", "processor time",
-        "nothing of that client", "no latency",
+        "nothing of that client", "beside another client", "no latency",
     ],
 )  # fmt: skip
 def test_the_exit_code(factor: float, arguments: tuple[str, ...], code: int, tmp_path: Path) -> None:
