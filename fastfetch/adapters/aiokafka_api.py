@@ -346,8 +346,11 @@ class AIOKafkaConsumer:
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[Any, Any]:
         """The next record, of these partitions if any are named. Its offset + 1 is the position then."""
         only = as_partitions(partitions, "getone") if partitions else None
-        with TRANSLATION:
-            return await self._started("getone").getone(only)  # type: ignore[no-any-return]
+        record = self._started("getone").step(only)
+        if record is None:
+            with TRANSLATION:
+                record = await self._started("getone").getone(only)
+        return record  # type: ignore[no-any-return]
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
@@ -371,7 +374,8 @@ class AIOKafkaConsumer:
         """The next record; the loop ends when the consumer is stopped. A record that is too large is logged, not raised."""
         while True:
             try:
-                return await self.getone()
+                record = self._started("iteration").step(None)
+                return await self.getone() if record is None else record
             except ConsumerStoppedError:
                 raise StopAsyncIteration from None
             except errors.RecordTooLargeError:

@@ -98,17 +98,15 @@ class SharedConsumer(AsyncConsumer):
         return out.by_partition
 
     async def getone(self, only: Only) -> Any:
-        """The next record."""
-        record = self._step(only)
-        if record is not None:
-            return record
+        """The next record, where step() has none."""
+        record = None
         self._poll_began()
         try:
             while record is None:
                 peeked = await self._wait_for(self._peek_any, only, math.inf)
                 assert peeked is not None
                 self._stepping[peeked.state.tp] = self._steps_of(peeked)
-                record = self._step(only)
+                record = self.step(only)
         finally:
             self._poll_ended()
         return record
@@ -135,8 +133,9 @@ class SharedConsumer(AsyncConsumer):
     def _finishing(self, records: list[Any]) -> Iterator[Any]:
         return iter(records) if self._finish is None else map(self._finish, records)
 
-    def _step(self, only: Only) -> Any:
-        """The next one of the records made already; None if there is none, or it is no longer the next one."""
+    def step(self, only: Only) -> Any:
+        """The next one of the records made already; None if there is none, or it is no longer the next one. Raises what `finish`
+        does, and nothing else."""
         self._check_quickly()
         stepping = self._stepping
         for tp in tuple(stepping) if only is None else only:

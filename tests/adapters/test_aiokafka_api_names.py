@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import dataclasses
 import inspect
 import pickle
@@ -74,6 +76,23 @@ def test_the_page_tells_of_every_key_and_its_default() -> None:
         assert eval(default) == mine[name], name
         assert here in ("same", "differs", "no effect", "absent"), name
         assert how or here == "same" or name.startswith("sasl_"), f"{name}: why?"
+
+
+def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    [code] = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    example = compile(code, PAGE.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+    async def main(servers: str) -> None:
+        with pytest.raises(TimeoutError):  # it goes on for ever
+            async with asyncio.timeout(1):
+                await eval(example, {"SERVERS": servers})
+
+    with Broker() as broker:
+        broker.create_topic("orders")
+        broker.append("orders", 0, encode_batch([(b"k", b"v", 5), (None, b"w", 6)]))
+        asyncio.run(main(broker.bootstrap_servers))
+        assert capsys.readouterr().out.splitlines() == ["orders 0 0 b'k' b'v' 5", "orders 0 1 None b'w' 6"]
+        assert broker.committed("billing")[aiokafka.TopicPartition("orders", 0)].offset == 2
 
 
 def test_what_is_imported_with_it_is_theirs() -> None:
