@@ -71,7 +71,7 @@ class Watch:
 
     def __init__(self, say: Say, waiting_bytes: int = 256 << 20) -> None:
         self.backlog = Backlog(waiting_bytes)
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()  # written by the thread alone
         self.by_partition: Counter[str] = Counter()
         self._say = say
         self._names: dict[bytes, str] = {}
@@ -130,6 +130,7 @@ class Proxy:
         self._socket = socket.create_server(listen, family=socket.AF_INET6 if ":" in listen[0] else socket.AF_INET)
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         self.broker = broker
+        self.connections = 0  # so far
         self._watch, self._say = watch, say
 
     def start(self) -> None:
@@ -147,6 +148,7 @@ class Proxy:
                 client, address = self._socket.accept()
             except OSError:  # closed
                 return
+            self.connections += 1
             name = "{}:{}".format(*address[:2])
             threading.Thread(target=self._connect, args=(client, name), daemon=True).start()
 
@@ -158,7 +160,6 @@ class Proxy:
                 self._say(f"{name}: no connection to {self.broker[0]}:{self.broker[1]}: {error}")
                 return
             with broker:
-                self._watch.counts["connections"] += 1
                 broker.settimeout(None)
                 for each in (client, broker):
                     each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -258,7 +259,9 @@ def main() -> None:
         watch.close()
     for name, records in sorted(watch.by_partition.items()):
         say(f"{name} {records} records")
-    say(f"{watch.counts['connections']} connections, {watch.counts['records']} records, {watch.counts['suspicious']} suspicious")
+    say(
+        f"{sum(proxy.connections for proxy in proxies)} connections, {watch.counts['records']} records, {watch.counts['suspicious']} suspicious"
+    )
 
 
 if __name__ == "__main__":
