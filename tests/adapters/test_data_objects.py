@@ -114,13 +114,14 @@ def test_init_is_not_called_but_new_must_be_objects_own():
             data_objects(block_of(encode_batch([(b"a", b"b")])), kind)
 
 
-def test_records_own_their_bytes_and_leak_nothing():
-    block = block_of(encode_batch([(b"key", b"v" * 100)] * 500))
-    topic = block.topic
+def test_records_leak_nothing():
+    topic = "-".join(["a", "name", "of", "its", "own"])  # a literal's references are not counted since 3.12
+    (block,) = decode(encode_batch([(b"key", b"v" * 100)] * 500), topic=topic).blocks
+    before = sys.getrefcount(topic)
     made = data_objects(block, ConsumerRecord)
-    held = sys.getrefcount(topic)
+    assert sys.getrefcount(topic) == before + 500
     del made
-    assert sys.getrefcount(topic) == held - 500
+    assert sys.getrefcount(topic) == before
 
 
 def test_instances_are_no_larger_than_those_of_init():
