@@ -26,6 +26,8 @@ from fastfetch.testing import Broker, encode_batch, faults
 from tests.test_consumer_manners import EveryPoint, Interrupt, until
 
 kafka = pytest.importorskip("kafka")
+if tuple(map(int, kafka.__version__.split(".")[:3])) < (3, 0, 12):
+    pytest.skip("compared with kafka-python 3.0.12 and later", allow_module_level=True)
 
 P0 = TopicPartition("orders", 0)
 DUNDERS = {"__init__", "__iter__", "__next__", "__enter__", "__exit__"}

@@ -20,7 +20,9 @@ from fastfetch import Consumer, TopicPartition
 from tests.live.conftest import CODECS, Kafka, Sent, wait_for
 from tests.live.logs import Interleaved, varied
 
-pytest.importorskip("kafka")
+kafka_python = pytest.importorskip("kafka")
+if tuple(map(int, kafka_python.__version__.split(".")[:3])) < (3, 0, 12):
+    pytest.skip("compared with kafka-python 3.0.12 and later", allow_module_level=True)
 
 NAMES = "KafkaConsumer, TopicPartition, OffsetAndMetadata, ConsumerRebalanceListener"
 IMPORTS = {"kafka-python": f"from kafka import {NAMES}", "fastfetch": f"from fastfetch.adapters.kafka_api import {NAMES}"}
