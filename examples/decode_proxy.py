@@ -259,9 +259,8 @@ def main() -> None:
         watch.close()
     for name, records in sorted(watch.by_partition.items()):
         say(f"{name} {records} records")
-    say(
-        f"{sum(proxy.connections for proxy in proxies)} connections, {watch.counts['records']} records, {watch.counts['suspicious']} suspicious"
-    )
+    connections = sum(proxy.connections for proxy in proxies)
+    say(f"{connections} connections, {watch.counts['records']} records, {watch.counts['suspicious']} suspicious")
 
 
 if __name__ == "__main__":
