@@ -140,6 +140,7 @@ class Reader(Consumer):
         found: list[Message] = []
         errors: list[Message] = []
         before: dict[PartitionState, Message | OffsetAndMetadata | None] = {}
+        is_over = False
         self._settle(1)
         try:
             with Polling(self, "consume"):
@@ -176,16 +177,21 @@ class Reader(Consumer):
             before = {state: self.consumed.get(state) for state in now}
             self._moved.update(move.state for out in outs for move in out.moves)
             self.consumed.update(now)
+            with self._client.lock:
+                self._gathering -= 1
+                is_over = True
             return found  # noqa: TRY300 - an interrupt up to here puts them back
         except BaseException:
             self._restore(before)
             for out in reversed(outs):
                 self._put_back(out)
+            if errors and self._events and errors[-1] is self._events[0]:
+                errors.pop()  # was not taken yet
             self._events.extendleft(reversed(errors))
+            if not is_over:
+                with self._client.lock:
+                    self._gathering -= 1
             raise
-        finally:
-            with self._client.lock:
-                self._gathering -= 1
 
     def _settle(self, begin: int = 0) -> None:
         """Everything that was handed out is with the program, and so is what lies between it and the next message: markers,
