@@ -59,8 +59,10 @@ class Setting:
 
     @property
     def samples(self) -> list[Sample]:
+        """By the number of threads, else in the order of the files."""
         several = len(self.sources) > 1
-        return [Sample(run, case, name if several else "") for name, run in self.sources for case in run.cases]
+        samples = [Sample(run, case, name if several else "") for name, run in self.sources for case in run.cases]
+        return sorted(samples, key=lambda sample: sample.case.threads or 0)
 
 
 @dataclass(frozen=True)

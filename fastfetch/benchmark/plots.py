@@ -238,7 +238,9 @@ def _bars(chart: Bars) -> Figure:
                 linespacing=1.15,
             )
             end = max(spread.median, spread.high)
-            axes.annotate(number(spread.median), (end, middle), (4, 0), textcoords="offset points", va="center")
+            # Before the lines: one may stand where the number does.
+            behind = {"facecolor": _sentinel("page"), "edgecolor": "none", "pad": 0.5}
+            axes.annotate(number(spread.median), (end, middle), (4, 0), textcoords="offset points", va="center", bbox=behind)
             y += height
         if group.mark is not None:
             axes.plot([group.mark, group.mark], [begun, y], color=_sentinel("ink"), linewidth=1.2, linestyle=(0, (2, 2)))
