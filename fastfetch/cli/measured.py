@@ -106,38 +106,59 @@ def describe(case: Case) -> str:
 
 
 # Columns of the table, and which of MEASURES they show.
-_COLUMNS = {"MB/s wire": "wire", "MB/s inflated": "inflated", "CPU ns/record": "cpu", "peak MB": "memory"}
+_COLUMNS = {"MB/s wire": "wire", "MB/s raw": "inflated", "CPU ns": "cpu", "peak MB": "memory"}
+_WHOLE = ("cpu", "memory")  # digits behind the point say nothing
 
 
 def show_rates(run: Run) -> None:
-    """A line for each client and case: medians over the rounds, with the quartiles of the records a second. The last column is
-    how many times more of them fastfetch reads, a median of ratios within a round."""
+    """A line for each client and case: medians over the rounds, and half of what lies between the quartiles of the records a
+    second, in percent of the median. The last column is how many times as many of them fastfetch reads, a median of ratios
+    within a round."""
     rows: list[list[Cell]] = []
     for case in run.cases:
         for client in run.clients(case.id):
             if (rate := run.spread(case.id, client)) is not None:
-                found = [run.spread(case.id, client, measure) for measure in _COLUMNS.values()]
                 ratio = run.ratios(case.id, FASTFETCH, over=client)
                 rows.append([
-                    case.id, client, *map(round, (rate.median, rate.low, rate.high)),
-                    *(None if each is None else each.median for each in found),
+                    case.id, client, round(rate.median), f"{50 * (rate.high - rate.low) / rate.median:.1f}",
+                    *(_median(run, case.id, client, measure) for measure in _COLUMNS.values()),
                     None if ratio is None else f"{ratio.median:.2f}",
                 ])  # fmt: skip
-    names = ["case", "client", "records/s", "from", "to", *_COLUMNS, "fastfetch ×"]
-    kept = [number for number, column in enumerate(zip(*rows, strict=True)) if any(cell is not None for cell in column)]
-    table = Table([names[number] for number in kept], ["case", "client"])
-    for row in rows:
-        table.add(*(row[number] for number in kept))
-    table.print()
+    _show(["case", "client", "records/s", "± %", *_COLUMNS, "ratio"], rows)
+
+
+def _median(run: Run, case: str, client: str, measure: str) -> Cell:
+    found = run.spread(case, client, measure)
+    if found is None:
+        return None
+    return round(found.median) if measure in _WHOLE else found.median
 
 
 def show_latencies(run: Run) -> None:
     """A line for each client and case: medians over the turns, in milliseconds from a record's append to its delivery."""
     names = [field.name for field in fields(Latency)]
-    table = Table(["case", "client", *(f"{name.replace('p999', 'p99.9')} ms" for name in names)], ["case", "client"])
+    rows: list[list[Cell]] = []
     for case in run.cases:
         for client in run.clients(case.id):
             if found := run.latencies(case.id, client):
                 medians = (spread([getattr(each, name) for each in found]).median for name in names)
-                table.add(case.id, client, *(f"{median:.2f}" for median in medians))
+                rows.append([case.id, client, *(f"{median:.2f}" for median in medians)])
+    _show(["case", "client", *(f"{name.replace('p999', 'p99.9')} ms" for name in names)], rows)
+
+
+def _show(names: list[str], rows: list[list[Cell]]) -> None:
+    """Without columns that nobody has anything in. At a terminal a table for each case, as there is little room."""
+    kept = [number for number, column in enumerate(zip(*rows, strict=True)) if any(cell is not None for cell in column)]
+    if not sys.stdout.isatty():
+        _print(names, rows, kept)
+        return
+    for case in dict.fromkeys(row[0] for row in rows):
+        click.echo(f"\n{printable(str(case))}")
+        _print(names, [row for row in rows if row[0] == case], kept[1:])
+
+
+def _print(names: list[str], rows: list[list[Cell]], columns: list[int]) -> None:
+    table = Table([names[number] for number in columns], ["case", "client"])
+    for row in rows:
+        table.add(*(row[number] for number in columns))
     table.print()
