@@ -54,7 +54,7 @@ class SharedConsumer(AsyncConsumer):
         self._make = make
         self._finish = finish
         self._stepping: dict[TopicPartition, Iterator[Any]] = {}  # records made, handed out one by one
-        self._polls = 0  # calls that wait for records
+        self._asked: list[Only] = []  # by the calls that wait for records
         self._keeper: asyncio.Task[None] | None = None
         self._fault: Exception | None = None  # of the group, for the next call to raise
         self._is_idle = False  # the keeper waits for the program to poll
@@ -84,7 +84,7 @@ class SharedConsumer(AsyncConsumer):
                     return None
                 out.moves.clear()  # past batches without records: that stays so
 
-        self._poll_began()
+        self._poll_began(only)
         try:
             if await self._wait_for(take, only, deadline) is not None:
                 out.make_rows(self._finished)
@@ -94,13 +94,13 @@ class SharedConsumer(AsyncConsumer):
             self._put_back(out)
             raise
         finally:
-            self._poll_ended()
+            self._poll_ended(only)
         return out.by_partition
 
     async def getone(self, only: Only) -> Any:
         """The next record, where step() has none."""
         record = None
-        self._poll_began()
+        self._poll_began(only)
         try:
             while record is None:
                 peeked = await self._wait_for(self._peek_any, only, math.inf)
@@ -108,7 +108,7 @@ class SharedConsumer(AsyncConsumer):
                 self._stepping[peeked.state.tp] = self._steps_of(peeked)
                 record = self.step(only)
         finally:
-            self._poll_ended()
+            self._poll_ended(only)
         return record
 
     def _finished(self, block: RecordBlock) -> list[Any]:
@@ -155,7 +155,7 @@ class SharedConsumer(AsyncConsumer):
             now = now_ms()
             if self._due_at is not None and now >= self._due_at:
                 self._before_look()
-            if not self._polls:
+            if not self._asked:
                 self._engine.membership.poll_ended(now)
 
     def _peek_any(self) -> Peeked | None:
@@ -186,7 +186,9 @@ class SharedConsumer(AsyncConsumer):
                 found = get()
                 if engine.wants_pump:
                     self._client.poke()
-                return found, None if found is not None else self._news(deadline)
+                news = None if found is not None else self._news(deadline)
+                engine.readahead.only = self._asked_by_all()
+                return found, news
             left = min(deadline - time.monotonic(), STEP_MS / 1000)
             return None, (self._waiter(), left) if left > 0 else None
 
@@ -230,16 +232,25 @@ class SharedConsumer(AsyncConsumer):
 
     # --- the program polls ----------------------------------------------------------------------------------------------
 
-    def _poll_began(self) -> None:
-        self._polls += 1
+    def _poll_began(self, only: Only) -> None:
+        self._asked.append(only)
         self._engine.membership.poll_began()
         if self._is_idle:
             self._client.wake_waiters()
 
-    def _poll_ended(self) -> None:
-        self._polls -= 1
-        if not self._polls:
+    def _poll_ended(self, only: Only) -> None:
+        self._asked.remove(only)
+        if not self._asked:
             self._engine.membership.poll_ended(now_ms())
+            return
+        with self._client.lock:  # those who wait on are not to be kept from theirs by what this one has asked for
+            self._engine.readahead.only = self._asked_by_all()
+            if self._engine.wants_pump:
+                self._client.poke()
+
+    def _asked_by_all(self) -> Only:
+        every = [only for only in self._asked if only is not None]
+        return None if len(every) < len(self._asked) else {tp for only in every for tp in only}
 
     # --- the group's affairs --------------------------------------------------------------------------------------------
 
@@ -252,7 +263,7 @@ class SharedConsumer(AsyncConsumer):
         self.subscribe(topics, pattern=pattern, listener=listener if has_group else None)
         if was_active and has_group:
             self.enforce_rebalance("subscribed anew")
-        if not self._polls:
+        if not self._asked:
             membership.poll_ended(now_ms())  # the program's patience counts from here
 
     def start_keeper(self) -> None:
@@ -273,6 +284,8 @@ class SharedConsumer(AsyncConsumer):
                 await self._run(self._duties(math.inf))
             except Exception as error:  # an assignor's, or what ended the membership; listeners' are theirs to deal with
                 self._fault = error
+                self._client.wake_waiters()
+                await asyncio.sleep(self.config.retry_backoff_ms / 1000)  # it may be due again at once
             self._client.wake_waiters()  # who waited for the group to settle
 
     async def _announce(self) -> None:
@@ -284,7 +297,7 @@ class SharedConsumer(AsyncConsumer):
     def _has_duty(self) -> bool:
         membership = self._engine.membership
         now = now_ms()
-        self._is_idle = membership.is_active and not self._polls and membership._stayed_away_ms(now) is not None
+        self._is_idle = membership.is_active and not self._asked and membership._stayed_away_ms(now) is not None
         if self._is_idle:
             return False  # thrown out for want of polls: joining again would be no use before there are any
         return membership.fault is not None or membership.duty(now) is not None

@@ -17,6 +17,8 @@ from aiokafka.structs import TopicPartition
 
 from fastfetch import errors as ours
 from fastfetch.adapters import aiokafka_api
+from fastfetch.adapters.tasks import SharedConsumer
+from fastfetch.assignors import Assignor
 from fastfetch.testing import Broker, encode_batch
 from fastfetch.testing.faults import delay, error
 
@@ -262,6 +264,25 @@ def test_a_fenced_member_says_so_each_time(broker: Broker) -> None:
     run(main())
 
 
+def test_an_assignor_that_raises_is_heard_of_and_stops_nobody(broker: Broker) -> None:
+    class Broken(Assignor):
+        name = "broken"
+        protocols = ("eager",)
+
+        def subscription_user_data(self, topics: Any) -> bytes | None:
+            raise LookupError("no data")
+
+        def assign(self, cluster: Any, subscriptions: Any) -> Any:
+            raise NotImplementedError
+
+    async def main() -> None:
+        with pytest.raises(LookupError, match="no data"):
+            async with member(OURS, broker, partition_assignment_strategy=[Broken]):
+                pass
+
+    run(main())
+
+
 def test_a_commit_for_a_member_that_is_none_any_more(broker: Broker, kind: Any) -> None:
     async def main() -> None:
         async with member(kind, broker, enable_auto_commit=False, session_timeout_ms=1000) as consumer:
@@ -339,6 +360,29 @@ def test_one_by_one_and_many_at_a_time_mixed(broker: Broker, kind: Any) -> None:
                 assert [(await consumer.getone(tp)).offset for _ in range(2)] == [50, 51]
                 consumer.seek(tp, 51)
                 assert (await consumer.getone(tp)).offset == 51
+
+    run(main())
+
+
+def test_what_one_task_asks_for_holds_up_no_other(broker: Broker) -> None:
+    """A buffer full of what nobody asks for any more leaves no room for what is waited for."""
+    for _ in range(10):
+        broker.append("orders", 1, encode_batch([bytes(1000)] * 10))
+
+    async def main() -> None:
+        settings = {"max_buffered_bytes": 20_000, "max_partition_fetch_bytes": 20_000, "fetch_max_wait_ms": 50}
+        consumer = SharedConsumer(list, bootstrap_servers=broker.bootstrap_servers, **settings)
+        consumer.assign([P0, P1])
+        for tp in consumer.assignment():
+            consumer.seek(tp, 100)
+        waiting = asyncio.create_task(consumer.getone({P0}))
+        await asyncio.sleep(0.3)
+        assert (await consumer.getmany(None, 1, 5)).keys() == {P1}, "it was there"
+        await asyncio.sleep(0.3)
+        broker.append("orders", 0, encode_batch([b"wanted"]))
+        async with asyncio.timeout(5):
+            assert (await waiting).value == b"wanted"
+        await consumer.close()
 
     run(main())
 
