@@ -38,9 +38,8 @@ def alternate(
 ) -> Iterator[tuple[int, C, T | ReadingError]]:
     """Let each have its turn in rounds 0 to `rounds`: (round, contender, what `go(contender, round)` returned).
 
-    `before` is called with contender and round before each turn.
-
-    One whose turn raises a ReadingError has no further ones; that error comes in place of a result.
+    `before` is called with contender and round before each turn. One whose turn raises a ReadingError has no further ones; that
+    error comes in place of a result.
     """
     order = list(contenders)
     for turn in range(rounds + 1):
@@ -118,7 +117,10 @@ def run(command: Sequence[str], failure: str, seconds: float, ready: Callable[[]
     if process.returncode:
         last = (err.decode(errors="replace").strip().splitlines() or [f"it ended with {process.returncode} and said nothing"])[-1]
         raise ReadingError(f"{failure}: {last}")
-    return Turn(**json.loads(out))
+    try:
+        return Turn(**json.loads(out.splitlines()[-1]))  # a library may have had something to say before
+    except (ValueError, IndexError, TypeError):
+        raise ReadingError(f"{failure}: it ended well, and printed no turn") from None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -91,10 +91,10 @@ def command(
         found = {topic: sorted(consumer.partitions_for(topic)) for topic in topics}  # before anything is built or fetched
     bootstrap = settings.get("bootstrap.servers", brokers or "")
     with kept(run, path, _show), saying(quiet=quiet) as say:
-        names = _here(run, dict.fromkeys(("fastfetch", *clients) if clients else USUAL), own, say)
         if rate is not None:
             _check_producer()
-        for topic, numbers in dict(found).items():
+        names = _here(run, dict.fromkeys(("fastfetch", *clients) if clients else USUAL), own, say)
+        for topic, numbers in found.items():
             say(f"{topic}: looking at its records")
             shape = _look(topic, numbers, records, brokers, settings)
             case = shape.case(topic, topic, partitions=len(numbers))

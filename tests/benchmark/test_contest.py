@@ -53,14 +53,18 @@ TURN = 'print(\'{"seconds": 1.5, "cpu": 1.0, "records": 7}\', flush=True)'
 
 
 def test_the_turn_is_what_the_process_prints() -> None:
-    turn = run(child(TURN), "it failed", 30)
-    assert (turn.seconds, turn.records, turn.ages_us) == (1.5, 7, None)
+    for noise in ("", "print('some library says hello'); "):
+        turn = run(child(noise + TURN), "it failed", 30)
+        assert (turn.seconds, turn.records, turn.ages_us) == (1.5, 7, None)
 
 
 @pytest.mark.parametrize(
     ("code", "why"),
     [
         ("import sys; sys.exit('one\\ntwo')", "it failed: two"),
+        ("print('well')", "it failed: it ended well, and printed no turn"),
+        ("pass", "it failed: it ended well, and printed no turn"),
+        ("print('[1]')", "it failed: it ended well, and printed no turn"),
         ("raise SystemExit(3)", "it failed: it ended with 3 and said nothing"),
         ("import time; time.sleep(60)", "it failed within 0.5 s"),
     ],
