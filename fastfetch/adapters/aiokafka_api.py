@@ -44,7 +44,7 @@ from fastfetch.adapters.aiokafka_structs import (
     OffsetAndTimestamp,
     TopicPartition,
 )
-from fastfetch.adapters.data_objects import data_objects
+from fastfetch.adapters.data_objects import data_objects_of
 from fastfetch.adapters.errors import as_both
 from fastfetch.adapters.settings import say_once, servers, strategies
 from fastfetch.adapters.tasks import SharedConsumer
@@ -556,8 +556,8 @@ class AIOKafkaConsumer:
         return self._consumer
 
 
-def _make(block: RecordBlock) -> list[Any]:
-    return data_objects(block, ConsumerRecord)
+def _make(blocks: list[RecordBlock]) -> list[Any]:
+    return data_objects_of(blocks, ConsumerRecord)
 
 
 def _known(offset: int) -> int | None:

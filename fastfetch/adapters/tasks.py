@@ -39,7 +39,7 @@ FINISH_S = 30.0
 
 
 class SharedConsumer(AsyncConsumer):
-    """See the module. Records are what `make` turns a block into, one each; `finish` is called with each of them before it is
+    """See the module. Records are what `make` turns blocks into, in one list; `finish` is called with each of them before it is
     handed out, and may raise: then it and those that would have come with it are still the next ones.
 
     Everything is called in the loop in which it was made; what is not defined here is AsyncConsumer's.
@@ -48,7 +48,7 @@ class SharedConsumer(AsyncConsumer):
     _subscribes_alone = True
 
     def __init__(
-        self, make: Callable[[RecordBlock], list[Any]], finish: Callable[[Any], Any] | None = None, **settings: Any
+        self, make: Callable[[list[RecordBlock]], list[Any]], finish: Callable[[Any], Any] | None = None, **settings: Any
     ) -> None:
         super().__init__(**settings)
         self._make = make
@@ -87,7 +87,7 @@ class SharedConsumer(AsyncConsumer):
         self._poll_began(only)
         try:
             if await self._wait_for(take, only, deadline) is not None:
-                out.make_rows(self._finished)
+                return self._by_partition(out.blocks)
         except ClosedError:
             return {}  # stopped while it waited
         except BaseException:
@@ -95,7 +95,7 @@ class SharedConsumer(AsyncConsumer):
             raise
         finally:
             self._poll_ended(only)
-        return out.by_partition
+        return {}
 
     async def getone(self, only: Only) -> Any:
         """The next record, where step() has none."""
@@ -111,13 +111,19 @@ class SharedConsumer(AsyncConsumer):
             self._poll_ended(only)
         return record
 
-    def _finished(self, block: RecordBlock) -> list[Any]:
-        return list(self._finishing(self._make(block)))
+    def _by_partition(self, blocks: list[RecordBlock]) -> dict[TopicPartition, list[Any]]:
+        records = list(self._finishing(self._make(blocks)))
+        found: dict[TopicPartition, list[Any]] = {}
+        end = 0
+        for block in blocks:
+            start, end = end, end + len(block)
+            found.setdefault(TopicPartition(block.topic, block.partition), []).extend(records[start:end])
+        return found
 
     def _steps_of(self, peeked: Peeked) -> Iterator[Any]:
         """A position moves when its record is taken out of this, and not if `finish` raises."""
         state, ticket, chunk, row, part, is_whole = peeked
-        mine, records = part.records(), self._make(part)
+        mine, records = part.records(), self._make([part])
         within = len(mine) - is_whole
         steps = self._engine.readahead.steps(state, ticket, chunk, row, mine[:within])
         stepped = 0

@@ -19,6 +19,7 @@ from fastfetch import errors as ours
 from fastfetch.adapters import aiokafka_api
 from fastfetch.adapters.tasks import SharedConsumer
 from fastfetch.assignors import Assignor
+from fastfetch.records import RecordBlock
 from fastfetch.testing import Broker, encode_batch
 from fastfetch.testing.faults import delay, error
 
@@ -364,6 +365,10 @@ def test_one_by_one_and_many_at_a_time_mixed(broker: Broker, kind: Any) -> None:
     run(main())
 
 
+def records_of(blocks: list[RecordBlock]) -> list[Any]:
+    return [record for block in blocks for record in block.records()]
+
+
 def test_what_one_task_asks_for_holds_up_no_other(broker: Broker) -> None:
     """A buffer full of what nobody asks for any more leaves no room for what is waited for."""
     for _ in range(10):
@@ -371,7 +376,7 @@ def test_what_one_task_asks_for_holds_up_no_other(broker: Broker) -> None:
 
     async def main() -> None:
         settings = {"max_buffered_bytes": 20_000, "max_partition_fetch_bytes": 20_000, "fetch_max_wait_ms": 50}
-        consumer = SharedConsumer(list, bootstrap_servers=broker.bootstrap_servers, **settings)
+        consumer = SharedConsumer(records_of, bootstrap_servers=broker.bootstrap_servers, **settings)
         consumer.assign([P0, P1])
         for tp in consumer.assignment():
             consumer.seek(tp, 100)
