@@ -231,10 +231,9 @@ def test_who_does_not_poll_is_thrown_out_and_comes_back_with_a_poll(broker: Brok
 
 def test_waiting_for_records_is_polling(broker: Broker, kind: Any) -> None:
     async def main() -> None:
-        async with member(kind, broker, max_poll_interval_ms=300, session_timeout_ms=6000) as consumer:
-            for _ in range(200):
-                await consumer.getone()
-            assert await consumer.getmany(timeout_ms=800) == {}
+        async with member(kind, broker, max_poll_interval_ms=700, session_timeout_ms=6000) as consumer:
+            await consumer.seek_to_end()
+            assert await consumer.getmany(timeout_ms=1500) == {}
             assert len(broker.group("g").members) == 1
 
     run(main())
