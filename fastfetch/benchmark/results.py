@@ -236,7 +236,7 @@ class Run:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file, whole or not at all. Raises OSError."""
-        path = Path(path)
+        path = Path(os.path.realpath(path))  # a link stays one
         text = json.dumps(self.as_json(), indent=1) + "\n"
         if path.exists() and not path.is_file():  # a device or a pipe: it must not be replaced, /dev/null least of all
             path.write_text(text)
@@ -304,7 +304,7 @@ def _reading_from_json(found: Mapping[str, Any]) -> Reading:
     if latency is not None:
         latency = _made(Latency, {name: latency[said] for name, said in _PERCENTILES.items()})
     reading = _made(Reading, {**found, "latency_ms": latency})
-    if reading.records <= 0 or reading.seconds <= 0:
+    if reading.records <= 0 or reading.seconds < 1e-9:  # nothing is read in less, and numbers stay finite
         raise ValueError(f"a reading of {reading.records} records in {reading.seconds} s")
     return reading
 

@@ -44,8 +44,9 @@ def kept(run: Run, path: Path | None, show: Callable[[Run], None]) -> Iterator[N
     """Show the run at the end, and save it, also if that comes early: by Ctrl-C, or by an error."""
     if path is None:
         path = Path(f"kfetch-bench-{run.kind}-{datetime.now().strftime('%Y%m%d-%H%M%S')}.json")
-    if not os.access(path.parent, os.W_OK):  # not after an hour
-        raise click.UsageError(f"{path.absolute().parent} can't be written: say with --json where the run is to be kept")
+    place = path if path.exists() and not path.is_file() else path.absolute().parent  # a device, or the file's folder
+    if not os.access(place, os.W_OK):  # not after an hour
+        raise click.UsageError(f"{place} can't be written: say with --json where the run is to be kept")
     try:
         yield
     finally:

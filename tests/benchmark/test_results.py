@@ -109,6 +109,14 @@ def test_readings_that_make_no_sense_are_refused(change: dict[str, Any]) -> None
         Run.from_json(found)
 
 
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    run = a_run(reading("fastfetch", 1, 1))
+    (tmp_path / "link").symlink_to("run.json")
+    run.save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert Run.load(tmp_path / "run.json") == run
+
+
 def test_a_save_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     a_run(reading("fastfetch", 1, 1)).save(path)
