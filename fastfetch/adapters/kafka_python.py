@@ -48,7 +48,8 @@ _Deserialize = Callable[[str, list[tuple[str, bytes | None]], bytes | None], Any
 class MemoryRecords(memory_records.MemoryRecords):
     """Stands for kafka.record.MemoryRecords."""
 
-    corrupt = kafka.errors.CorruptRecordError
+    # Releases before 2.2 have other names: install() is to say that, not an AttributeError here.
+    corrupt = getattr(kafka.errors, "CorruptRecordError", kafka.errors.KafkaError)
     unsupported_codec = kafka.errors.UnsupportedCodecError
 
     __slots__ = ()

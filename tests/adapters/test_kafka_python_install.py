@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import kafka
+import kafka.errors
 import pytest
 from kafka import KafkaConsumer
 from kafka.consumer import fetcher
@@ -87,6 +89,18 @@ def test_an_unknown_version_is_refused_and_the_known_ones_are_named(version: str
     with pytest.raises(UsageError, match=rf"kafka-python {version}.*2\.2, 2\.3, 3\.0"):
         adapter.install()
     assert bound() == THEIRS
+
+
+def test_a_release_with_other_names_is_refused_by_install_and_not_by_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "__version__", "2.1.5")
+    monkeypatch.delattr(kafka.errors, "CorruptRecordError")
+    spec = importlib.util.spec_from_file_location("beside_an_old_release", adapter.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with pytest.raises(UsageError, match=r"kafka-python 2\.1\.5 is not"):
+        module.install()
 
 
 class Changed:
