@@ -139,6 +139,7 @@ class Reader(Consumer):
         outs: list[HandOut] = []
         found: list[Message] = []
         errors: list[Message] = []
+        ended: list[TopicPartition] = []
         before: dict[PartitionState, Message | OffsetAndMetadata | None] = {}
         is_over = False
         self._settle(1)
@@ -158,9 +159,12 @@ class Reader(Consumer):
                         last[TopicPartition(block.topic, block.partition)] = found[-1]
                     is_idle = not out.moves
                     while self._events and len(found) < count:
-                        errors.append(self._events[0])
+                        event = self._events[0]
+                        errors.append(event)
                         found.append(self._events.popleft())
                         is_idle = False
+                        if event.error().code() == EOF:
+                            ended.append(TopicPartition(event.topic() or "", event.partition() or 0))
                     if news is None and is_idle:
                         break
                     if news is not None:
@@ -172,8 +176,7 @@ class Reader(Consumer):
                         self._before_poll(LATE_MS)
                         if not found:
                             self._for_the_group(deadline)
-            find = self._engine.subscription.find
-            now = {state: message for tp, message in last.items() if (state := find(tp)) is not None}
+            now = self._now_consumed(last, ended)
             before = {state: self.consumed.get(state) for state in now}
             self._moved.update(move.state for out in outs for move in out.moves)
             self.consumed.update(now)
@@ -193,6 +196,19 @@ class Reader(Consumer):
                     self._gathering -= 1
             raise
 
+    def _now_consumed(
+        self, last: Mapping[TopicPartition, Message], ended: Iterable[TopicPartition]
+    ) -> dict[PartitionState, Message | OffsetAndMetadata]:
+        find = self._engine.subscription.find
+        now: dict[PartitionState, Message | OffsetAndMetadata] = {}
+        for tp, message in last.items():
+            if (state := find(tp)) is not None:
+                now[state] = message
+        for tp in ended:  # told of its end, the program has been taken past the markers before it as well
+            if (state := find(tp)) is not None:
+                now[state] = _position(state)
+        return now
+
     def _settle(self, begin: int = 0) -> None:
         """Everything that was handed out is with the program, and so is what lies between it and the next message: markers,
         aborted transactions, holes. What is consumed reaches as far as the position."""
@@ -203,7 +219,7 @@ class Reader(Consumer):
                     if find(state.tp) is state and state.position is not None:
                         consumed = self.consumed.get(state)
                         if consumed is None or _after(consumed).offset < state.position:
-                            self.consumed[state] = OffsetAndMetadata(state.position, "", state.leader_epoch)
+                            self.consumed[state] = _position(state)
                 self._moved.clear()
             self._gathering += begin
 
@@ -466,6 +482,10 @@ class Reader(Consumer):
 def deadline_of(timeout: float | None) -> float:
     """So many seconds from now; never for None and negative ones."""
     return math.inf if timeout is None or timeout < 0 else time.monotonic() + timeout
+
+
+def _position(state: PartitionState) -> OffsetAndMetadata:
+    return OffsetAndMetadata(state.position or 0, "", state.leader_epoch)
 
 
 def _after(consumed: Message | OffsetAndMetadata) -> OffsetAndMetadata:
