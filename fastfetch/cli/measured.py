@@ -53,9 +53,15 @@ def kept(run: Run, path: Path | None, show: Callable[[Run], None]) -> Iterator[N
         if run.all_readings:
             for line in dict.fromkeys(map(describe, run.cases)):
                 click.echo(line, err=True)
+            for client, told in run.settings.get("clients", {}).items():
+                click.echo(f"{client}: {', '.join(_setting(*each) for each in told.items())}", err=True)
             show(run)
             run.save(path)
             complain(f"the run is in {path}; kfetch bench report {path} draws it")
+
+
+def _setting(name: str, value: Any) -> str:
+    return str(value) if name == "call" else f"{name}={value}"
 
 
 class Say:

@@ -147,6 +147,8 @@ def test_consume_measures_the_clients_that_were_named(broker: Broker, kept: Path
     ]  # fmt: skip
     assert all(float(cell) >= 0 for row in found for name, cell in row.items() if name not in ("case", "client"))
     assert f"orders: lz4, {RECORDS:,} records of" in done.stderr
+    assert "fastfetch: poll_blocks(), max_partition_fetch_bytes=4194304, check.crcs=false\n" in done.stderr
+    assert "confluent-kafka: consume(10000), queued.min.messages=2000000, " in done.stderr
     run = Run.load(kept)
     [case] = run.cases
     assert (case.records, case.wire_bytes) == (RECORDS, PARTITIONS * BATCHES * len(LZ4))
