@@ -73,7 +73,7 @@ class Chart:
     section   under which heading it stands
     text      what is shown, and how it was measured
     head      names of the table's columns; the first cell of a row is the row's name
-    rows      by a heading over them, which may be ""
+    rows      under headings, which may be ""
     """
 
     key: str
@@ -82,7 +82,7 @@ class Chart:
     text: str
     drawing: Bars | Lines
     head: Sequence[str]
-    rows: Mapping[str, Sequence[Sequence[str]]]
+    rows: Sequence[tuple[str, Sequence[Sequence[str]]]]
 
 
 def together(sources: Iterable[tuple[str, Run]]) -> list[Setting]:
@@ -179,7 +179,8 @@ def _rough(value: float) -> str:
 
 def _record_size(case: Case) -> float | None:
     """Without its share of the batch's header, or the same records would be larger in small batches."""
-    return case.record_bytes - _HEADER_BYTES / case.batch_records if case.batch_records else None
+    size = case.record_bytes - _HEADER_BYTES / case.batch_records if case.batch_records else 0
+    return size if size > 0 else None
 
 
 _PARTITIONS = Dimension(lambda case: case.partitions, "partitions", "1 partition", growth="Growth with partitions")
@@ -307,20 +308,20 @@ def _bar_charts(samples: Sequence[Sample], kind: Kind) -> Iterator[Chart]:
 
 
 def _bar_chart(samples: Sequence[Sample], kind: Kind, title: str) -> Chart:
-    groups, counts = [], set()
-    rows: dict[str, list[list[str]]] = {}
+    groups, rows, counts = [], [], set()
     for sample, heading in zip(samples, headings(samples), strict=True):
         run, case = sample.run, sample.case.id
         found = _spreads(sample, kind.measure)
         floor = found.get(FLOOR) if FLOOR in kind.over else None
         bars = [(client, _scaled(each, 1 / kind.unit)) for client, each in found.items()]
         groups.append(Group(heading, bars, floor.median / kind.unit if floor else None))
-        rows[heading] = []
+        cells = []
         for client, each in found.items():
             ratios = [_ratio(run.ratios(case, client, kind.measure, over)) for over in kind.over]
             beside = [median(run.spread(case, client, measure)) for measure in kind.beside]
-            rows[heading].append([client, *_cells(each), *ratios, *beside, str(each.count)])
+            cells.append([client, *_cells(each), *ratios, *beside, str(each.count)])
             counts.add(each.count)
+        rows.append((heading, cells))
     unit = MEASURES[kind.measure].unit
     head = [
         "client",
@@ -361,18 +362,17 @@ def _growth_chart(samples: Sequence[Sample], dimension: Dimension, held: Sequenc
     cases = [sample.case for sample in samples]
     same = ", ".join([_codec(cases[0]), *filter(None, (other.says(cases) for other in held))])
     lines: dict[str, list[tuple[float, Spread]]] = {}
-    rows: dict[str, list[list[str]]] = {}
-    counts = set()
+    rows, counts = [], set()
     for at, sample in sorted(((dimension.of(sample.case) or 0.0, sample) for sample in samples), key=lambda pair: pair[0]):
-        run, case = sample.run, sample.case.id
+        run, case, cells = sample.run, sample.case.id, []
         for client, each in _spreads(sample, "records").items():
             if client not in clients:
                 continue
             lines.setdefault(client, []).append((at, _scaled(each, 1e-6)))
             ratio, inflated = run.ratios(case, client), run.spread(case, client, "inflated")
-            cells = [client, *_cells(each), _ratio(ratio), median(inflated), str(each.count)]
-            rows.setdefault(f"{dimension.says([sample.case])}: {_source(sample)}", []).append(cells)
+            cells.append([client, *_cells(each), _ratio(ratio), median(inflated), str(each.count)])
             counts.add(each.count)
+        rows.append((f"{dimension.says([sample.case])}: {_source(sample)}", cells))
     text = (
         f"Records a second by {dimension.name}, of data that are otherwise the same. Higher is better. The axis at the bottom is "
         f"logarithmic. {_medians('Points', counts)}"
@@ -389,15 +389,16 @@ def _latency_charts(samples: Sequence[Sample]) -> Iterator[Chart]:
         turns = {client: found for client in clients if (found := _latencies(sample, client))}
         ours = turns.get(FASTFETCH, {})
         lines: dict[str, list[tuple[float, Spread]]] = {client: [] for client in turns}
-        rows: dict[str, list[list[str]]] = {}
+        rows = []
         for at, (name, words) in enumerate(_PERCENTILES.items()):
+            cells = []
             for client, found in turns.items():
                 each = spread([getattr(latency, name) for latency in found.values()])
                 over = {turn: value for turn, latency in ours.items() if (value := getattr(latency, name))}
                 ratios = [getattr(found[turn], name) / over[turn] for turn in found if turn in over]
                 lines[client].append((at, each))
-                cells = [client, *_cells(each), _ratio(spread(ratios) if ratios else None), str(each.count)]
-                rows.setdefault(f"{words} of the records", []).append(cells)
+                cells.append([client, *_cells(each), _ratio(spread(ratios) if ratios else None), str(each.count)])
+            rows.append((f"{words} of the records", cells))
         rate = sample.run.settings.get("latency_rate")
         pace = f"{rate:,g} records a second" if isinstance(rate, (int, float)) else "a steady rate"
         text = (

@@ -260,10 +260,11 @@ def _lines(chart: Lines) -> Figure:
         at = [x for x, _ in points]
         medians = [spread.median for _, spread in points]
         # Where x counts words there are as many points of each line above one another, and their spreads hide each other.
-        errors = None if chart.words else [[s.median - s.low for _, s in points], [s.high - s.median for _, s in points]]
+        errors = [[s.median - s.low for _, s in points], [s.high - s.median for _, s in points]]
         axes.errorbar(
-            at, medians, errors, color=_colour(client, clients), label=_cut(client, 280 / beside), linewidth=1.6, elinewidth=1.2,
-            capsize=2.5, markersize=5.5, marker=_MARKERS[place % len(_MARKERS)], linestyle=_DASHES[place // 2 % len(_DASHES)],
+            at, medians, None if chart.words else errors, color=_colour(client, clients), label=_cut(client, 280 / beside),
+            linewidth=1.6, elinewidth=1.2, capsize=2.5, markersize=5.5,
+            marker=_MARKERS[place % len(_MARKERS)], linestyle=_DASHES[place // 2 % len(_DASHES)],
         )  # fmt: skip
     plain = FuncFormatter(_at_an_axis)
     spreads = [spread for _, points in chart.lines for _, spread in points]

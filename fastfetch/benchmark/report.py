@@ -26,7 +26,7 @@ from fastfetch.benchmark.charts import (
     together,
 )
 from fastfetch.benchmark.plots import draw, number, standalone, variables
-from fastfetch.benchmark.results import FASTFETCH, Run
+from fastfetch.benchmark.results import FASTFETCH, ResultsError, Run
 from fastfetch.errors import printable
 
 __all__ = ["load", "page", "pictures"]
@@ -48,6 +48,9 @@ METHODS = {
 
 def load(paths: Sequence[Path]) -> list[tuple[str, Run]]:
     """Runs by the shortest of their files' names that tells them apart. Raises OSError and ResultsError."""
+    for path in paths:
+        if paths.count(path) > 1:
+            raise ResultsError(f"{path} is named twice")
     names = [path.name for path in paths]
     return [(name if names.count(name) == 1 else str(path), Run.load(path)) for name, path in zip(names, paths, strict=True)]
 
@@ -114,7 +117,7 @@ def _setting(setting: Setting, place: int, settings: Sequence[Setting]) -> str:
 def _difference(first: Setting, other: Setting) -> str:
     found = conflicts(first.sources[0][1], other.sources[0][1])
     rows = [[name, _value(mine), _value(theirs)] for name, mine, theirs in found]
-    return "<h3>What differs from part 1</h3>" + _table("What differs from part 1", ["what", "part 1", "here"], {"": rows})
+    return "<h3>What differs from part 1</h3>" + _table("What differs from part 1", ["what", "part 1", "here"], [("", rows)])
 
 
 def _in_short(setting: Setting) -> str:
@@ -126,7 +129,7 @@ def _in_short(setting: Setting) -> str:
     rows = [[f"{FASTFETCH}, million records/s", *(median(s.run.spread(s.case.id, FASTFETCH), 1e-6) for s in samples)]]
     rows += [[f"over {each}", *(median(s.run.ratios(s.case.id, FASTFETCH, over=each)) for s in samples)] for each in others]
     text = f"How many records a second {FASTFETCH} handles, and how many times the number of each other; medians."
-    table = _table("In short", ["", *headings(samples)], {"": rows})
+    table = _table("In short", ["client", *headings(samples)], [("", rows)])
     return f'<h3>In short</h3>{_p(text)}<div class="numbers">{table}</div>'
 
 
@@ -174,7 +177,7 @@ def _left_out(setting: Setting) -> str:
     if not rows:
         return "<h3>What failed or was left out</h3><p>Nothing.</p>"
     return "<h3>What failed or was left out</h3>" + _table(
-        "What failed or was left out", ["client", "case", "why", "file"], {"": rows}
+        "What failed or was left out", ["client", "case", "why", "file"], [("", rows)]
     )
 
 
@@ -182,15 +185,15 @@ def _left_out(setting: Setting) -> str:
 
 
 def _facts(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return f"<div><h4>{title}</h4>{_table(title, head, {'': rows})}</div>" if rows else ""
+    return f"<div><h4>{title}</h4>{_table(title, head, [('', rows)])}</div>" if rows else ""
 
 
-def _table(title: str, head: Sequence[str], rows: Mapping[str, Sequence[Sequence[str]]]) -> str:
+def _table(title: str, head: Sequence[str], rows: Sequence[tuple[str, Sequence[Sequence[str]]]]) -> str:
     """In a box that scrolls by itself. The first cell of a row names it; rows stand under the headings that they have."""
     out = [f'<div class="table" role="region" tabindex="0" aria-label="{_text(title)}"><table><thead><tr>']
     out += [f'<th scope="col">{_text(name)}</th>' for name in head]
     out.append("</tr></thead>")
-    for heading, group in rows.items():
+    for heading, group in rows:
         out.append("<tbody>")
         if heading:
             out.append(f'<tr><th scope="rowgroup" colspan="{len(head)}">{_text(heading)}</th></tr>')

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 from fastfetch.benchmark import charts, plots, report
 from fastfetch.benchmark.plots import Bars, Group, Lines
-from fastfetch.benchmark.results import Failure, Run, Spread
+from fastfetch.benchmark.results import Failure, Latency, Run, Spread
 from fastfetch.cli import main
 from fastfetch.errors import FastFetchError
 from tests.benchmark.made_runs import RATES, case, consume_run, decode_run
@@ -342,6 +342,26 @@ def test_what_it_was_measured_with_is_there() -> None:
     assert found.tables["What failed or was left out"].rows["", "java"] == ["all", "no JDK is installed", "run0.json"]
 
 
+def test_rounds_that_are_all_equal() -> None:
+    """Then quartiles are the median, and no spread may come out below 0."""
+    run = consume_run(PARTITIONS, latency=True, rounds=7)
+    run.all_readings = [replace(r, records=1_000_003, seconds=0.1, cpu_seconds=0.1, peak_rss_bytes=7) for r in run.all_readings]
+    found = page(run)
+    assert found.tags["svg"] == 5
+    assert cells(found.tables["Records a second: By data"], "lz4, 8 partitions", "aiokafka")["median, records/s"] == "10,000,030"
+
+
+def test_numbers_of_nothing() -> None:
+    """Files are also written by hand: no data of size 0, and no time, breaks an axis."""
+    shapes = [case(batch=0.5, record=size, id=f"{size} {count}", partitions=count) for size in (1, 90) for count in (0, 1, 2)]
+    run = consume_run([*shapes, replace(shapes[0], id="none", batch_records=0.0, record_bytes=0.0)], latency=True)
+    zero = Latency(0.0, 0.0, 0.0, 0.0, 0.0)
+    run.all_readings = [
+        replace(r, cpu_seconds=0.0, peak_rss_bytes=0, latency_ms=zero if r.latency_ms else None) for r in run.all_readings
+    ]
+    assert len(pictures(html(run))) > 5
+
+
 def test_a_run_in_which_all_failed_is_a_page_too() -> None:
     run = consume_run(CODECS)
     run.all_readings, run.failed = [], [Failure(run.cases[0].id, "fastfetch", "the broker has gone")]
@@ -525,6 +545,7 @@ def test_a_bad_file_is_one_sentence(content: bytes, why: str, tmp_path: Path) ->
         (("cases", 0, "codec"), 5), (("cases", 0, "partitions"), None), (("cases", 0, "batch_records"), "many"),
         (("cases", 1, "id"), "bench-none-1p-80-212"), (("readings", 0, "seconds"), math.nan),
         (("readings", 0, "seconds"), math.inf),
+        (("readings", 0, "seconds"), 1e-300),
         (("readings", 0, "seconds"), 0), (("readings", 0, "records"), True), (("readings", 0, "records"), 10**400),
         (("readings", 0, "cpu_seconds"), -1), (("readings", 0, "case"), "another"), (("readings", 0, "latency_ms"), {"p50": 1}),
         (("readings", 0), None), (("machine",), []), (("versions",), "3"), (("failed",), [3]), (("cases",), 7),
@@ -540,6 +561,12 @@ def test_a_wrong_value_is_one_sentence(where: tuple[Any, ...], value: object, tm
     done = invoke(tmp_path / "bad.json", "-o", tmp_path / "out.html")
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1), done.output
     assert "bad.json" in done.stderr
+
+
+def test_a_file_named_twice(tmp_path: Path) -> None:
+    consume_run(CODECS).save(tmp_path / "a.json")
+    done = invoke(tmp_path / "a.json", tmp_path / "a.json")
+    assert (done.exit_code, done.stderr) == (1, f"kfetch: {tmp_path / 'a.json'} is named twice\n")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
