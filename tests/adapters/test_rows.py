@@ -7,6 +7,8 @@ import gc
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
@@ -119,6 +121,20 @@ def test_header_keys_that_are_no_utf8_keep_their_bytes() -> None:
     assert b"n\xff\xfeme" in {name.encode("utf-8", "surrogateescape") for name in names}
     sizes = {r.serialized_header_size for r in rows.named_tuples(block, ConsumerRecord, "t")[1:2]}
     assert sizes == {len("plain") + 1 + len("näme".encode())}
+
+
+@given(
+    st.sampled_from([built(0), built(1), built(1, GZIP), built(2), built(2, GZIP)]),
+    st.lists(st.tuples(st.integers(0, 2**32), st.integers(0, 255)), min_size=1, max_size=4),
+)
+def test_rows_of_damaged_batches_stay_within_their_bytes(data: bytes, damage: list[tuple[int, int]]) -> None:
+    damaged = bytearray(data)
+    for at, byte in damage:
+        damaged[at % len(damaged)] = byte
+    for block in fastfetch.decode(bytes(damaged), check_crcs=False).blocks:
+        for i, record in enumerate(rows.named_tuples(block, ConsumerRecord, "t")):
+            held = len(record.key or b"") + len(record.value or b"")
+            assert held < rows.serialized_bytes(block[i : i + 1]) <= len(block.data)
 
 
 def test_records_are_no_work_for_the_garbage_collector() -> None:
