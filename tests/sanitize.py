@@ -39,6 +39,7 @@ def failed(command: list[str], code: int) -> None:
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # with what has been started
     arguments = sys.argv[1:]
     inputs = INPUTS
     if arguments[:1] == ["-n"]:
@@ -78,11 +79,14 @@ def main() -> None:
     with tempfile.TemporaryFile("w+") as fuzzed:
         # A session of its own: it has a child, which has to go with it.
         fuzzing = subprocess.Popen(fuzzer, cwd=ROOT, env=run, stdout=fuzzed, stderr=fuzzed, start_new_session=True)
-        code = subprocess.run(tests, cwd=ROOT, env=run, check=False).returncode
-        if code:
-            os.killpg(fuzzing.pid, signal.SIGKILL)
-            failed(tests, code)
-        code = fuzzing.wait()  # it has had a core of its own meanwhile
+        try:
+            code = subprocess.run(tests, cwd=ROOT, env=run, check=False).returncode
+            if code:
+                failed(tests, code)
+            code = fuzzing.wait()  # it has had a core of its own meanwhile
+        finally:
+            if fuzzing.poll() is None:
+                os.killpg(fuzzing.pid, signal.SIGKILL)
         fuzzed.seek(0)
         print(fuzzed.read(), end="")
         if code:
