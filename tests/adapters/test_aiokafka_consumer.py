@@ -317,6 +317,42 @@ def test_a_large_response_is_the_same_in_order(broker: Broker, low: None) -> Non
         assert partition(ours, p) == partition(theirs, p)
 
 
+@pytest.mark.parametrize("version", [4, 5, 10, 11])  # of the response: where it has what
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_aborted_transactions_of_a_large_response(held: Held, low: None, version: int, isolation: str) -> None:
+    held.go.set()
+    rows = [(b"%d" % i, b"%d" % i * 20) for i in range(LARGE)]
+    with Broker(versions={"Fetch": (4, version)}) as broker:
+        broker.create_topic("t")
+        for kind in ("abort", "commit"):
+            broker.append("t", 0, encode_batch(rows, codec="gzip", producer_id=1, producer_epoch=0, transactional=True))
+            broker.append("t", 0, control_batch(kind, producer_id=1))
+
+        async def main() -> list[int]:
+            async with consuming(broker, assign=(0,), isolation_level=isolation) as consumer:
+                n = LARGE if isolation == "read_committed" else 2 * LARGE
+                return [record.offset for record in await read(consumer, n)]
+
+        offsets = run(main)
+    assert held.threads[0] == "fastfetch-decode"
+    committed = range(LARGE + 1, 2 * LARGE + 1)
+    assert offsets == ([] if isolation == "read_committed" else list(range(LARGE))) + list(committed)
+
+
+def test_crcs_of_a_large_response_are_not_checked_if_it_says_so(broker: Broker, held: Held, low: None) -> None:
+    held.go.set()
+    batch = bytearray(encode_batch([(b"k", b"%d" % i * 20) for i in range(LARGE)], codec="gzip"))
+    batch[17] ^= 1
+    broker.append_raw("t", 0, bytes(batch), offsets=LARGE)
+
+    async def main() -> None:
+        async with consuming(broker, assign=(0,), check_crcs=False) as consumer:
+            assert len(await read(consumer, LARGE)) == LARGE
+
+    run(main)
+    assert held.threads[0] == "fastfetch-decode"
+
+
 def test_only_so_much_is_decoded_ahead(broker: Broker, held: Held, low: None, monkeypatch: pytest.MonkeyPatch) -> None:
     held.go.set()
     monkeypatch.setattr(adapter, "_AHEAD_BYTES", 100_000)
