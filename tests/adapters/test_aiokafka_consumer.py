@@ -334,7 +334,7 @@ def test_aborted_transactions_of_a_large_response(held: Held, low: None, version
                 return [record.offset for record in await read(consumer, n)]
 
         offsets = run(main)
-    assert held.threads[0] == "fastfetch-decode"
+    assert set(held.threads) == {"fastfetch-decode"}  # nothing was left to be done again
     committed = range(LARGE + 1, 2 * LARGE + 1)
     assert offsets == ([] if isolation == "read_committed" else list(range(LARGE))) + list(committed)
 
