@@ -320,6 +320,10 @@ class BaseConsumer(DutifulCore[W]):
             try:
                 commits = autocommit and self._auto_commit
                 error = yield from self._leave("the consumer was closed", deadline, commit_positions=commits)
+            except GeneratorExit:  # cancelled, or interrupted: closed all the same, and the rest happens in the background
+                self._closed = True
+                client.stop()
+                raise
             finally:
                 self._owner.clear()
             if error is not None:

@@ -724,16 +724,18 @@ def test_close_is_bounded_and_may_be_cancelled(broker: Broker) -> None:
         assert time.monotonic() - begun < 0.3 + SLACK
         assert not consumer._client.is_alive
 
-        consumer = consumer_of(broker, P0, group_id="h")
-        await read(consumer, 100)
-        begun = time.monotonic()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await consumer.close()
-        assert time.monotonic() - begun < 0.1 + SLACK
-        with pytest.raises(ClosedError):
-            consumer.assignment()
-        await until(lambda: not consumer._client.is_alive)
+        assigned, member = consumer_of(broker, P0, group_id="h"), consumer_of(broker, group_id="i")
+        member.subscribe(["orders"])
+        for consumer in (assigned, member):
+            await read(consumer, 100)
+            begun = time.monotonic()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await consumer.close()
+            assert time.monotonic() - begun < 0.1 + SLACK
+            with pytest.raises(ClosedError):
+                consumer.assignment()
+            await until(lambda client=consumer._client: not client.is_alive)
 
     run(main())
 

@@ -349,17 +349,18 @@ class SharedConsumer(AsyncConsumer):
         self._stepping.clear()
 
     async def finish(self) -> None:
-        """Let the keeper end what it is at, then close(). Calls that wait end with a ClosedError."""
+        """Let the keeper end what it is at, then close(). Calls that wait end with a ClosedError. When cancelled, it is
+        closed all the same, without more commits and without leaving the group."""
         self._is_ending = True
         self._client.wake_waiters()
-        if self._keeper is not None and self._keeper is not asyncio.current_task():
-            try:
+        try:
+            if self._keeper is not None and self._keeper is not asyncio.current_task():
                 await asyncio.wait({self._keeper}, timeout=FINISH_S)
-            except asyncio.CancelledError:
-                self.abandon()
-                raise
-        self._listener = None
-        await self.close()
+            self._listener = None
+            await self.close()
+        except BaseException:
+            self.abandon()
+            raise
 
     def abandon(self) -> None:
         """Without waiting for anything and from any thread: the rest happens in the background."""
