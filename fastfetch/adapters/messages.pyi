@@ -1,9 +1,12 @@
 from typing import Any, final
 
+from typing_extensions import disjoint_base
+
 from fastfetch.engine.readahead import Chunk, ReadAhead
 from fastfetch.engine.subscription import PartitionState
 from fastfetch.records import RecordBlock
 
+@disjoint_base
 class Message:
     def __init__(
         self,
