@@ -1,4 +1,4 @@
-"""aiokafka over fastfetch's decoder: one line, and its consumers deliver the same records about three times as fast.
+"""aiokafka over fastfetch's decoder: one line, and its consumers deliver the same records two to three times as fast.
 
     import fastfetch.adapters.aiokafka
 
