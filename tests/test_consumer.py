@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -448,6 +448,21 @@ def test_numbers_out_of_columns_are_numbers(broker: Broker) -> None:
         consumer.assign([TopicPartition("orders", block.offsets[1])])  # type: ignore[arg-type]
         assert consumer.assignment() == {P1}
     assert broker.committed("g")[P0].offset == 100
+
+
+def test_a_partition_may_be_another_clients(broker: Broker) -> None:
+    """Their TopicPartition is a named tuple as well, and equal to ours: alone, it is no list of two."""
+
+    class Theirs(NamedTuple):
+        topic: str
+        partition: int
+
+    theirs: Any = Theirs(*P0)
+    with consumer_of(broker) as consumer:
+        consumer.assign(theirs)
+        consumer.seek(theirs, 7)
+        consumer.pause(theirs)
+        assert (consumer.position(P0), consumer.paused()) == (7, {P0})
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ def as_partition(tp: object, what: str) -> TopicPartition:
 
 
 def as_partitions(given: Any, what: str) -> list[TopicPartition]:
-    """One partition, or any number of them, without doubles."""
-    if isinstance(given, TopicPartition):
+    """One partition, or any number of them, without doubles. Other clients' named tuples of that kind are as good as ours."""
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
         given = [given]
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise UsageError(f"{what}: give a list of TopicPartition, not {given!r}")
