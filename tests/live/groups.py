@@ -34,7 +34,7 @@ from tests.live.history import Load
 from tests.live.kafka_cluster import DEFAULT_VERSION, jars
 
 HERE = Path(__file__).parent
-SESSION_MS = 6_000
+SESSION_MS = 4_000
 # Longer than anything here waits: whoever takes over in time was told, and did not wait for a session to end.
 LONG_SESSION_MS = 60_000
 ENDED = ("closed", "killed", "silenced")  # whose partitions are anybody's from here on
