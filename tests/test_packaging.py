@@ -2,6 +2,8 @@
 
 The wheel is built from an unpacked sdist, so a file that either of them lacks is missed here. Nothing of the source tree is in
 reach of what runs in the throw-away environment; only its dependencies are borrowed, so that no test waits for a package index.
+
+What is built is not optimised: that is most of the time of a build, and everything else tests what comes of it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from fastfetch.testing import encode_batch
 
 HERE = Path(__file__).parent
 Python = Callable[..., str]
+
+pytestmark = pytest.mark.timeout(1200)  # of the first test, that builds and installs, on a busy machine
 
 
 def said(*command: object, cwd: Path, env: dict[str, str] | None = None) -> str:
@@ -63,7 +67,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     parallel = folder / "parallel.cfg"
     parallel.write_text(f"[build_ext]\nparallel = {os.cpu_count()}\n")
-    env = os.environ | {"DIST_EXTRA_CONFIG": str(parallel)}
+    env = os.environ | {"DIST_EXTRA_CONFIG": str(parallel), "FASTFETCH_DEBUG": "1"}
     said(
         sys.executable, "-m", "pip", "wheel", "--disable-pip-version-check", "--no-index", "--no-deps", "--no-build-isolation",
         "-w", folder, sdist, cwd=folder, env=env,
@@ -93,7 +97,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory, elsewhere: 
     assert Path(where).is_relative_to(site)
 
     def run(*arguments: object) -> str:
-        return said(python, *arguments, cwd=elsewhere)
+        return said(python, *arguments, cwd=elsewhere, env=os.environ | {"CFLAGS": "-O0"})
 
     return run
 
