@@ -11,6 +11,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -88,10 +89,12 @@ def compacted(kafka: Kafka) -> dict[str, tuple[str, Any]]:
 
 @pytest.fixture(scope="session")
 def interleaved(kafka: Kafka) -> Callable[[str], Any]:
-    """logs.interleaved_transactions() of a codec, once each."""
+    """logs.interleaved_transactions() of a codec. All are made at once: most of the time is waiting for answers."""
     from tests.live.logs import interleaved_transactions
 
-    return functools.cache(functools.partial(interleaved_transactions, kafka))
+    with ThreadPoolExecutor(len(CODECS)) as threads:
+        made = threads.map(functools.partial(interleaved_transactions, kafka), CODECS)
+        return dict(zip(CODECS, made, strict=True)).__getitem__
 
 
 class Sent(NamedTuple):
