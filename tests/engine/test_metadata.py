@@ -123,6 +123,23 @@ def test_questions_about_topics() -> None:
     assert s.count("Metadata") == before, "answered questions are not asked again"
 
 
+def test_descriptions_are_answers_as_they_are() -> None:
+    """Of everything and of one topic, asked for at once; a topic's error is part of the answer, and nothing of it is kept."""
+    s = Script()
+    everything, again = s.engine.describe_cluster(None), s.engine.list_topics()
+    one, unknown = s.engine.describe_cluster("t"), s.engine.describe_cluster("nope")
+    s.run()
+    s.advance(1_000)
+    assert {topic["name"] for topic in everything.result().body["topics"]} == {"t"}
+    assert set(again.result()) == {"t"}
+    assert [topic["name"] for topic in one.result().body["topics"]] == ["t"]
+    assert [(topic["name"], topic["error_code"]) for topic in unknown.result().body["topics"]] == [("nope", 3)]
+    assert one.result().node.port
+    assert "nope" not in s.engine.cluster.troubles
+    asked = [asked.body["topics"] for asked in s.history if asked.api.name == "Metadata"]
+    assert asked.count(None) == 1, "who asks the same is answered with the same"
+
+
 def test_a_topic_created_a_moment_ago_is_waited_for() -> None:
     s = Script()
     question = s.engine.ask_topic("new")
