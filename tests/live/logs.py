@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import confluent_kafka
@@ -86,30 +88,26 @@ def interleaved_transactions(kafka: Kafka, codec: str) -> Interleaved:
 
 def compacted_topics(kafka: Kafka) -> dict[str, tuple[str, Newest]]:
     """By codec, a topic that the cleaner has been at, and the newest record of each of its keys. All are waited for together."""
-    topics = {}
-    for codec in CODECS:
-        topic = kafka.topic(
-            f"compacted-{codec}",
-            cleanup_policy="compact",
-            segment_ms=100,
-            min_cleanable_dirty_ratio=0.001,
-            max_compaction_lag_ms=100,
-            delete_retention_ms=60_000,  # tombstones stay: their batches then carry a delete horizon (KIP-534)
-        )
-        records = [Sent(b"key %d" % (i % 7), b"value %d" % i, [("h", b"x")], START + i) for i in range(300)]
-        records += [Sent(b"key 3", None, [], START + 1000)]
-        topics[codec] = topic, {record.key: record for record in kafka.produce(topic, records, codec=codec, batch=10)}
+    with ThreadPoolExecutor(len(CODECS)) as threads:
+        return dict(zip(CODECS, threads.map(partial(_compacted, kafka), CODECS), strict=True))
 
-    waiting = set(CODECS)
+
+def _compacted(kafka: Kafka, codec: str) -> tuple[str, Newest]:
+    topic = kafka.topic(
+        f"compacted-{codec}",
+        cleanup_policy="compact",
+        segment_ms=100,
+        min_cleanable_dirty_ratio=0.001,
+        max_compaction_lag_ms=100,
+        delete_retention_ms=60_000,  # tombstones stay: their batches then carry a delete horizon (KIP-534)
+    )
+    records = [Sent(b"key %d" % (i % 7), b"value %d" % i, [("h", b"x")], START + i) for i in range(300)]
+    records += [Sent(b"key 3", None, [], START + 1000)]
+    newest = {record.key: record for record in kafka.produce(topic, records, codec=codec, batch=10)}
     deadline = time.monotonic() + 2 * SECONDS
-    while waiting:
-        assert time.monotonic() < deadline, f"the cleaner has not finished with {waiting}"
-        for codec in list(waiting):
-            topic, newest = topics[codec]
-            if sum(record.key != ROLL.key for record in kafka.consume(topic)) == len(newest):
-                waiting.remove(codec)
-            else:
-                # The newest segment is never cleaned, and a segment is closed by the first append after segment.ms.
-                kafka.produce(topic, [ROLL])
+    while sum(record.key != ROLL.key for record in kafka.consume(topic)) != len(newest):
+        assert time.monotonic() < deadline, f"the cleaner has not finished with {topic}"
+        # The newest segment is never cleaned, and a segment is closed by the first append after segment.ms.
+        kafka.produce(topic, [ROLL])
         time.sleep(0.2)
-    return topics
+    return topic, newest
