@@ -342,15 +342,16 @@ def account(history: Iterable[Event]) -> int:
 
 
 def java(folder: Path) -> list[str]:
-    """How to run GroupMember.java, compiled once a folder."""
+    """How to run GroupMember.java, compiled once a session. `folder`: of a test; it lies beside those of the others."""
     if shutil.which("javac") is None:
         do_without("Kafka's own client as a member of a group needs a JDK, and there is no javac on PATH")
     path = f"{jars(DEFAULT_VERSION)}/*"
-    if not (folder / "GroupMember.class").exists():
+    classes = folder.parent / "group member"
+    if not (classes / "GroupMember.class").exists():
         done = subprocess.run(
-            ["javac", "-nowarn", "-cp", path, "-d", str(folder), str(HERE / "GroupMember.java")],
+            ["javac", "-nowarn", "-cp", path, "-d", str(classes), str(HERE / "GroupMember.java")],
             capture_output=True, text=True, timeout=4 * SECONDS, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
     options = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
-    return ["java", *options, "-cp", f"{folder}:{path}", "GroupMember"]
+    return ["java", *options, "-cp", f"{classes}:{path}", "GroupMember"]

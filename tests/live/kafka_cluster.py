@@ -312,6 +312,8 @@ class KafkaCluster:
             # Sessions, rebalances and the failure of a node in seconds instead of minutes.
             "group.initial.rebalance.delay.ms": 0,
             "group.min.session.timeout.ms": 500,
+            "group.consumer.min.session.timeout.ms": 500,
+            "group.consumer.min.heartbeat.interval.ms": 100,
             # The cleaner and retention look once a second, so that tests can wait for them.
             "log.cleaner.backoff.ms": 500,
             "log.cleaner.dedupe.buffer.size": 4 << 20,

@@ -4,7 +4,6 @@ fenced, and share with other clients."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,44 +13,33 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 import fastfetch
 from fastfetch import TopicPartition
 from tests.live.conftest import SECONDS, Kafka, Sent, wait_for
-from tests.live.groups import LONG_SESSION_MS, Group, Member
+from tests.live.groups import LONG_SESSION_MS, SESSION_MS, SETTINGS, Group, Member
 from tests.live.history import Load
-from tests.live.kafka_cluster import KafkaCluster
 
 PARTITIONS = 6
-# The broker decides them here, and no client may ask for others.
-QUICK = {
-    "group.consumer.min.heartbeat.interval.ms": 100,
-    "group.consumer.heartbeat.interval.ms": 300,
-    "group.consumer.min.session.timeout.ms": 1_000,
-    "group.consumer.session.timeout.ms": 4_000,
-    "group.consumer.max.session.timeout.ms": LONG_SESSION_MS,
-}
 
 
-@pytest.fixture(scope="module")
-def quick(cluster_or_skip: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    with KafkaCluster(tmp_path_factory.mktemp("kafka") / "quick", settings=QUICK) as running:
-        yield Kafka(running)
+def hasten(kafka: Kafka, group: str, session_ms: int = SESSION_MS) -> None:
+    """The broker decides about a group's heartbeats and session here, and no client may ask for others."""
+    asked = {"consumer.heartbeat.interval.ms": SETTINGS["heartbeat_ms"], "consumer.session.timeout.ms": session_ms}
+    entries = [ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET) for name, value in asked.items()]
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
+    kafka.admin.incremental_alter_configs([resource])[resource].result(SECONDS)
 
 
-def epochs(kafka: Kafka, folder: Path, topics: dict[str, int], /, **settings: Any) -> Group:
-    return Group(kafka, folder, topics, protocol="consumer", **settings)
-
-
-def set_session(group: Group, ms: int) -> None:
-    entry = ConfigEntry("consumer.session.timeout.ms", str(ms), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.GROUP, group.name, incremental_configs=[entry])
-    group.kafka.admin.incremental_alter_configs([resource])[resource].result(SECONDS)
+def epochs(kafka: Kafka, folder: Path, topics: dict[str, int], /, *, session_ms: int = SESSION_MS, **settings: Any) -> Group:
+    group = Group(kafka, folder, topics, protocol="consumer", **settings)
+    hasten(kafka, group.name, session_ms)
+    return group
 
 
 @pytest.mark.parametrize("client", ["fastfetch", "async"])
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
-def test_members_come_and_go(quick: Kafka, tmp_path: Path, client: str, assignor: str) -> None:
+def test_members_come_and_go(kafka: Kafka, tmp_path: Path, client: str, assignor: str) -> None:
     """Those who stay keep reading what they keep."""
-    topic = quick.topic("come-and-go", PARTITIONS)
-    with epochs(quick, tmp_path, {topic: PARTITIONS}, config={"group_remote_assignor": assignor}) as group:
-        with Load(quick, topic, PARTITIONS) as load:
+    topic = kafka.topic("come-and-go", PARTITIONS)
+    with epochs(kafka, tmp_path, {topic: PARTITIONS}, config={"group_remote_assignor": assignor}) as group:
+        with Load(kafka, topic, PARTITIONS) as load:
             first = group.start(client)
             group.wait_shared(first)
             second, third = group.start(client), group.start(client)
@@ -70,10 +58,10 @@ def test_members_come_and_go(quick: Kafka, tmp_path: Path, client: str, assignor
         assert group.check() == 0
 
 
-def test_a_member_is_killed(quick: Kafka, tmp_path: Path) -> None:
-    topic = quick.topic("killed", PARTITIONS)
-    with epochs(quick, tmp_path, {topic: PARTITIONS}) as group:
-        with Load(quick, topic, PARTITIONS) as load:
+def test_a_member_is_killed(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic("killed", PARTITIONS)
+    with epochs(kafka, tmp_path, {topic: PARTITIONS}) as group:
+        with Load(kafka, topic, PARTITIONS) as load:
             first, second, third = group.start(), group.start(), group.start()
             group.wait_shared(first, second, third)
             group.wait_for_more()
@@ -83,12 +71,12 @@ def test_a_member_is_killed(quick: Kafka, tmp_path: Path) -> None:
         group.wait_for_all(load)
 
 
-def test_automatic_commits(quick: Kafka, tmp_path: Path) -> None:
+def test_automatic_commits(kafka: Kafka, tmp_path: Path) -> None:
     """They cover what is revoked and what is left behind by close()."""
-    topic = quick.topic("automatic", PARTITIONS)
+    topic = kafka.topic("automatic", PARTITIONS)
     settings = {"auto_commit": True, "commit_every": 0, "config": {"auto_commit_interval_ms": 50}}
-    with epochs(quick, tmp_path, {topic: PARTITIONS}, **settings) as group:
-        with Load(quick, topic, PARTITIONS) as load:
+    with epochs(kafka, tmp_path, {topic: PARTITIONS}, **settings) as group:
+        with Load(kafka, topic, PARTITIONS) as load:
             first, second = group.start(), group.start()
             group.wait_shared(first, second)
             group.wait_for_more()
@@ -103,11 +91,11 @@ def test_automatic_commits(quick: Kafka, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first_it", ["commits", "polls"])
-def test_a_member_sleeps_through_its_session(quick: Kafka, tmp_path: Path, first_it: str) -> None:
+def test_a_member_sleeps_through_its_session(kafka: Kafka, tmp_path: Path, first_it: str) -> None:
     """It wakes up with records in hand and in its buffers, and thinks that it owns their partitions."""
-    topic = quick.topic("zombie", PARTITIONS)
-    with epochs(quick, tmp_path, {topic: PARTITIONS}) as group:
-        with Load(quick, topic, PARTITIONS) as load:
+    topic = kafka.topic("zombie", PARTITIONS)
+    with epochs(kafka, tmp_path, {topic: PARTITIONS}) as group:
+        with Load(kafka, topic, PARTITIONS) as load:
             first, zombie = group.start(), group.start(commit_every=1_000_000)
             group.wait_shared(first, zombie)
             group.wait_for_more()
@@ -131,11 +119,11 @@ def test_a_member_sleeps_through_its_session(quick: Kafka, tmp_path: Path, first
         group.wait_for_all(load)
 
 
-def test_a_member_does_not_poll_for_too_long(quick: Kafka, tmp_path: Path) -> None:
+def test_a_member_does_not_poll_for_too_long(kafka: Kafka, tmp_path: Path) -> None:
     """Its heartbeats go on, so it has to leave by itself."""
-    topic = quick.topic("away", PARTITIONS)
-    with epochs(quick, tmp_path, {topic: PARTITIONS}, config={"max_poll_interval_ms": 2_000}) as group:
-        with Load(quick, topic, PARTITIONS) as load:
+    topic = kafka.topic("away", PARTITIONS)
+    with epochs(kafka, tmp_path, {topic: PARTITIONS}, config={"max_poll_interval_ms": 2_000}) as group:
+        with Load(kafka, topic, PARTITIONS) as load:
             first, away = group.start(), group.start(commit_every=1_000_000)
             group.wait_shared(first, away)
             group.wait_for_more()
@@ -151,12 +139,11 @@ def test_a_member_does_not_poll_for_too_long(quick: Kafka, tmp_path: Path) -> No
         group.wait_for_all(load)
 
 
-def test_a_static_member_comes_back(quick: Kafka, tmp_path: Path) -> None:
+def test_a_static_member_comes_back(kafka: Kafka, tmp_path: Path) -> None:
     """After close() to the same partitions, and the others don't notice. Whoever comes while it is there is turned away."""
-    topic = quick.topic("static", PARTITIONS)
-    with epochs(quick, tmp_path, {topic: PARTITIONS}) as group:
-        set_session(group, LONG_SESSION_MS)
-        with Load(quick, topic, PARTITIONS) as load:
+    topic = kafka.topic("static", PARTITIONS)
+    with epochs(kafka, tmp_path, {topic: PARTITIONS}, session_ms=LONG_SESSION_MS) as group:
+        with Load(kafka, topic, PARTITIONS) as load:
             first, second = group.start(instance="one"), group.start(instance="two")
             group.wait_shared(first, second)
             group.wait_for_more()
@@ -176,10 +163,10 @@ def test_a_static_member_comes_back(quick: Kafka, tmp_path: Path) -> None:
         group.wait_for_all(load)
 
 
-def test_a_static_member_that_slept_is_fenced_by_its_successor(quick: Kafka, tmp_path: Path) -> None:
-    topic = quick.topic("fenced", PARTITIONS)
-    with epochs(quick, tmp_path, {topic: PARTITIONS}) as group:
-        with Load(quick, topic, PARTITIONS) as load:
+def test_a_static_member_that_slept_is_fenced_by_its_successor(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic("fenced", PARTITIONS)
+    with epochs(kafka, tmp_path, {topic: PARTITIONS}) as group:
+        with Load(kafka, topic, PARTITIONS) as load:
             first, zombie = group.start(instance="one"), group.start(instance="two", commit_every=1_000_000)
             group.wait_shared(first, zombie)
             group.wait_for_more()
@@ -201,57 +188,57 @@ def test_a_static_member_that_slept_is_fenced_by_its_successor(quick: Kafka, tmp
         group.wait_for_all(load)
 
 
-def test_a_topic_that_matches_is_created_later(quick: Kafka, tmp_path: Path) -> None:
-    topic = quick.topic("pattern", 2)
-    quick.topic(f"no.{topic}")  # the whole name has to match
-    with epochs(quick, tmp_path, {topic: 2}, topics=[], pattern=f"{re.escape(topic)}.*") as group:
+def test_a_topic_that_matches_is_created_later(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic("pattern", 2)
+    kafka.topic(f"no.{topic}")  # the whole name has to match
+    with epochs(kafka, tmp_path, {topic: 2}, topics=[], pattern=f"{re.escape(topic)}.*") as group:
         first, second = group.start(), group.start()
         group.wait_shared(first, second)
-        later = quick.topic(f"{topic}.later", 2)
+        later = kafka.topic(f"{topic}.later", 2)
         group.partitions |= {TopicPartition(later, p) for p in range(2)}
-        with Load(quick, topic, 2) as old, Load(quick, later, 2) as new:
+        with Load(kafka, topic, 2) as old, Load(kafka, later, 2) as new:
             group.wait_shared(first, second)
             group.wait_for_more()
         group.wait_for_all(old, new)
 
 
-def test_a_pattern_that_is_none(quick: Kafka, tmp_path: Path) -> None:
-    with epochs(quick, tmp_path, {}, topics=[], pattern="(") as group:
+def test_a_pattern_that_is_none(kafka: Kafka, tmp_path: Path) -> None:
+    with epochs(kafka, tmp_path, {}, topics=[], pattern="(") as group:
         group.may_raise.add("BrokerError")
         raised = group.start().wait_for("raised")
         assert "INVALID_REGULAR_EXPRESSION" in raised.told["text"]
 
 
-def test_an_assignor_that_is_none(quick: Kafka, tmp_path: Path) -> None:
-    topic = quick.topic("assignor")
-    with epochs(quick, tmp_path, {topic: 1}, config={"group_remote_assignor": "mine"}) as group:
+def test_an_assignor_that_is_none(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic("assignor")
+    with epochs(kafka, tmp_path, {topic: 1}, config={"group_remote_assignor": "mine"}) as group:
         group.may_raise.add("BrokerError")
         raised = group.start().wait_for("raised")
         assert "UNSUPPORTED_ASSIGNOR" in raised.told["text"]
         assert "uniform" in raised.told["text"], "the broker says which there are"
 
 
-def test_partitions_are_added(quick: Kafka, tmp_path: Path) -> None:
-    topic = quick.topic("growing", 2)
-    with epochs(quick, tmp_path, {topic: 2}) as group:
+def test_partitions_are_added(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic("growing", 2)
+    with epochs(kafka, tmp_path, {topic: 2}) as group:
         first, second = group.start(), group.start()
         group.wait_shared(first, second)
         before = len(first.events), len(second.events)
-        quick.admin.create_partitions([NewPartitions(topic, 4)])[topic].result(SECONDS)
+        kafka.admin.create_partitions([NewPartitions(topic, 4)])[topic].result(SECONDS)
         group.partitions |= {TopicPartition(topic, p) for p in range(4)}
         group.wait_shared(first, second)
-        with Load(quick, topic, 4) as load:
+        with Load(kafka, topic, 4) as load:
             group.wait_for_more()
         group.wait_for_all(load)
         assert not first.told("revoked", "lost", after=before[0])
         assert not second.told("revoked", "lost", after=before[1])
 
 
-def test_a_change_of_topics(quick: Kafka, tmp_path: Path) -> None:
+def test_a_change_of_topics(kafka: Kafka, tmp_path: Path) -> None:
     """Each member is given partitions of what it subscribes to now."""
-    one, two = quick.topic("one", 2), quick.topic("two", 2)
-    with epochs(quick, tmp_path, {one: 2, two: 2}, topics=[one]) as group:
-        with Load(quick, one, 2) as first_load, Load(quick, two, 2) as second_load:
+    one, two = kafka.topic("one", 2), kafka.topic("two", 2)
+    with epochs(kafka, tmp_path, {one: 2, two: 2}, topics=[one]) as group:
+        with Load(kafka, one, 2) as first_load, Load(kafka, two, 2) as second_load:
             first, second = group.start(), group.start()
             group.wait_until(lambda: first.owns and second.owns, "both to share the first topic")
             second.ask(f"subscribe {two}")
@@ -261,29 +248,30 @@ def test_a_change_of_topics(quick: Kafka, tmp_path: Path) -> None:
         group.wait_for_all(first_load, second_load)
 
 
-def test_a_topic_is_created_again(quick: Kafka) -> None:
+def test_a_topic_is_created_again(kafka: Kafka) -> None:
     """Under its name there is another one. A position in the old one is neither read on from nor committed for the new."""
-    topic = quick.topic("again", 2)
+    topic = kafka.topic("again", 2)
     old, new = [Sent(None, b"old %d" % n, []) for n in range(50)], [Sent(None, b"new %d" % n, []) for n in range(90)]
     settings = {
-        "bootstrap_servers": quick.servers,
+        "bootstrap_servers": kafka.servers,
         "group_id": topic,
         "group_protocol": "consumer",
         "auto_offset_reset": "earliest",
     }
+    hasten(kafka, topic)
     with fastfetch.Consumer(**settings, auto_commit_interval_ms=100) as consumer:
         consumer.subscribe([topic])
-        quick.produce(topic, old)
+        kafka.produce(topic, old)
         read(consumer, old)
-        quick.admin.delete_topics([topic])[topic].result(SECONDS)
-        wait_for(lambda: topic not in quick.admin.list_topics(timeout=SECONDS).topics, f"{topic} to be gone")
-        quick.admin.create_topics([NewTopic(topic, 2)])[topic].result(SECONDS)
-        wait_for(lambda: topic in quick.admin.list_topics(timeout=SECONDS).topics, f"{topic} to be there")
-        quick.produce(topic, new)
+        kafka.admin.delete_topics([topic])[topic].result(SECONDS)
+        wait_for(lambda: topic not in kafka.admin.list_topics(timeout=SECONDS).topics, f"{topic} to be gone")
+        kafka.admin.create_topics([NewTopic(topic, 2)])[topic].result(SECONDS)
+        wait_for(lambda: topic in kafka.admin.list_topics(timeout=SECONDS).topics, f"{topic} to be there")
+        kafka.produce(topic, new)
         read(consumer, new)
     with fastfetch.Consumer(**settings) as next_one:
         next_one.subscribe([topic])
-        quick.produce(topic, more := [Sent(None, b"more", [])])
+        kafka.produce(topic, more := [Sent(None, b"more", [])])
         read(next_one, more)
 
 
@@ -300,10 +288,10 @@ def read(consumer: fastfetch.Consumer, wanted: list[Sent]) -> None:
 
 
 @pytest.mark.parametrize("other", ["confluent", "java"])
-def test_with_other_clients(quick: Kafka, tmp_path: Path, other: str) -> None:
-    topic = quick.topic("mixed", PARTITIONS)
-    with epochs(quick, tmp_path, {topic: PARTITIONS}) as group:
-        with Load(quick, topic, PARTITIONS) as load:
+def test_with_other_clients(kafka: Kafka, tmp_path: Path, other: str) -> None:
+    topic = kafka.topic("mixed", PARTITIONS)
+    with epochs(kafka, tmp_path, {topic: PARTITIONS}) as group:
+        with Load(kafka, topic, PARTITIONS) as load:
             ours, theirs = group.start(), group.start(other)
             group.wait_shared(ours, theirs)
             group.wait_for_more()
@@ -323,10 +311,11 @@ def test_with_other_clients(quick: Kafka, tmp_path: Path, other: str) -> None:
         group.wait_for_all(load)
 
 
-def test_from_classic_to_consumer_without_a_stop(quick: Kafka, tmp_path: Path) -> None:
+def test_from_classic_to_consumer_without_a_stop(kafka: Kafka, tmp_path: Path) -> None:
     """Members of both protocols in one group, one after the other replaced (KIP-848, online migration), and back."""
-    topic = quick.topic("migrated", PARTITIONS)
-    with Group(quick, tmp_path, {topic: PARTITIONS}, strategies=["cooperative-sticky"]) as group:
+    topic = kafka.topic("migrated", PARTITIONS)
+    with Group(kafka, tmp_path, {topic: PARTITIONS}, strategies=["cooperative-sticky"]) as group:
+        hasten(kafka, group.name)
 
         def wait_spread(*members: Member) -> None:
             def is_spread() -> bool:
@@ -335,7 +324,7 @@ def test_from_classic_to_consumer_without_a_stop(quick: Kafka, tmp_path: Path) -
 
             group.wait_until(is_spread, f"{members} to share the partitions")
 
-        with Load(quick, topic, PARTITIONS) as load:
+        with Load(kafka, topic, PARTITIONS) as load:
             members = [group.start(), group.start()]
             wait_spread(*members)
             for protocol in ("consumer", "consumer", "classic", "classic"):

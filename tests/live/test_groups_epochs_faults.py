@@ -10,18 +10,10 @@ import pytest
 from tests.live.conftest import Kafka
 from tests.live.groups import Group, Member
 from tests.live.history import Load
-from tests.live.kafka_cluster import KafkaCluster
-from tests.live.test_groups_epochs import QUICK
+from tests.live.test_groups_epochs import epochs
 
 PARTITIONS = 6
-
-
-@pytest.fixture(scope="module")
-def three(cluster_or_skip: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    # Long enough for a coordinator to be elected and found, as it is by default.
-    settings = QUICK | {"group.consumer.session.timeout.ms": 15_000}
-    with KafkaCluster(tmp_path_factory.mktemp("kafka") / "epochs", brokers=3, settings=settings) as running:
-        yield Kafka(running)
+SESSION_MS = 15_000  # long enough for a coordinator to be elected and found, as it is by default
 
 
 @pytest.fixture
@@ -33,7 +25,7 @@ def topic(three: Kafka) -> Iterator[str]:
 
 def go_through(kafka: Kafka, folder: Path, topic: str, happen: Callable[[Group], None]) -> None:
     """Two members share a topic under load while something happens."""
-    with Group(kafka, folder, {topic: PARTITIONS}, protocol="consumer", config={"request_timeout_ms": 3_000}) as group:
+    with epochs(kafka, folder, {topic: PARTITIONS}, session_ms=SESSION_MS, config={"request_timeout_ms": 3_000}) as group:
         with Load(kafka, topic, PARTITIONS) as load:
             members: list[Member] = [group.start(), group.start()]
             group.wait_shared(*members)
