@@ -1,6 +1,6 @@
 """Reading for a while under faults and changes of mind: every record is the next one, and nothing grows.
 
-FASTFETCH_SOAK_SECONDS says for how long (default 20); an hour before a release.
+FASTFETCH_SOAK_SECONDS says for how long (default 10); an hour before a release.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.live.conftest import Kafka, wait_for
 from tests.live.history import Load, Reader
 
 PARTITIONS = 6
-SOAK_SECONDS = float(os.environ.get("FASTFETCH_SOAK_SECONDS", "20"))
+SOAK_SECONDS = float(os.environ.get("FASTFETCH_SOAK_SECONDS", "10"))
 KILL_EVERY_SECONDS = 60
 
 
