@@ -698,6 +698,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "a producer's": {"acks": "all"},
     "waits longer than requests last": {"fetch_max_wait_ms": 40_000},
     "requests outlast connections": {"request_timeout_ms": 600_000},
+}
+# Refused the same, but kafka-python has a thread by then, which never ends: it looks for the broker, and leaves sockets open.
+LATE_CONFIGS: dict[str, dict[str, Any]] = {
     "an instance without a group": {"group_instance_id": "i"},
     "an isolation nobody knows": {"isolation_level": "serializable"},
 }
@@ -709,6 +712,12 @@ def test_a_wrong_configuration_is_refused_the_same(what: str) -> None:
         return raised(lambda: consumer(kafka, broker, **{"fetch_max_wait_ms": 500, **CONFIGS[what]}))
 
     assert both(script) == "KafkaConfigurationError"
+
+
+@pytest.mark.parametrize("what", LATE_CONFIGS)
+def test_a_wrong_configuration_is_refused(what: str) -> None:
+    with Broker() as broker:
+        assert raised(lambda: consumer(OURS, broker, **LATE_CONFIGS[what])) == "KafkaConfigurationError"
 
 
 def test_a_closed_consumer() -> None:
