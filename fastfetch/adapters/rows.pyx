@@ -33,21 +33,13 @@ cdef inline void put(object row, Py_ssize_t i, object item):
     PyTuple_SET_ITEM(row, i, item)
 
 
-cdef int64_t header_bytes(const uint8_t *at, const uint8_t *end) noexcept:
-    """Bytes of a row's header keys and values. `at` is where the headers begin, in bytes that the walk has proved."""
-    cdef ff_reader r = ff_reader_of(at, <size_t>(end - at))
-    cdef int32_t left = ff_varint32(&r)
-    cdef int32_t length
+cdef int64_t header_bytes(RecordBlock block, Py_ssize_t row) noexcept:
+    """Bytes of a row's header keys and values."""
+    cdef ff_headers headers = ff_headers_of(&block.columns, <size_t>row, block.origin, <size_t>len(block.view))
+    cdef ff_header header
     cdef int64_t sum = 0
-    while left > 0:
-        length = ff_varint32(&r)
-        ff_take(&r, <size_t>length)
-        sum += length
-        length = ff_varint32(&r)
-        if length > 0:
-            ff_take(&r, <size_t>length)
-            sum += length
-        left -= 1
+    while ff_next_header(&headers, &header):
+        sum += header.key_bytes + max(header.value_bytes, 0)
     return sum
 
 
@@ -115,7 +107,7 @@ cdef int append_rows(list out, RecordBlock block, type kind, str topic, object k
         if c.header_counts[row] == 0:
             headers_size = none_size
         else:
-            headers_size = header_bytes(origin + c.value_starts[row] + max(value_length, 0), origin + len(block.view))
+            headers_size = header_bytes(block, row)
         if key_of is not None:
             key = deserialized(key_of, topic, headers, key)
         if value_of is not None:
