@@ -115,7 +115,11 @@ class Reader:
             first, count = self.next[block.partition], len(block)
             expected = range(first, first + count)
             assert block.offsets.tolist() == list(expected), f"{block.partition}: not from {first} on"
-            assert block.values() == [value_of(block.partition, offset) for offset in expected]
+            found, meant = block.values(), [value_of(block.partition, offset) for offset in expected]
+            wrong = next((row for row in range(count) if found[row] != meant[row]), None)
+            assert wrong is None, (
+                f"{block.partition}: at offset {first + (wrong or 0)}, of {first} to {first + count}: {found[wrong or 0]!r}"
+            )
             self.next[block.partition] += count
             self.records += count
 

@@ -10,10 +10,18 @@ import pytest
 from tests.live.conftest import Kafka
 from tests.live.groups import Group, Member
 from tests.live.history import Load
+from tests.live.kafka_cluster import KafkaCluster
 from tests.live.test_groups_epochs import epochs
 
 PARTITIONS = 6
 SESSION_MS = 15_000  # long enough for a coordinator to be elected and found, as it is by default
+
+
+@pytest.fixture(scope="module")
+def three(cluster_or_skip: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    # Of their own: among the other tests' brokers, which have died many times by then, a new coordinator once answered nobody.
+    with KafkaCluster(tmp_path_factory.mktemp("kafka") / "epochs", brokers=3) as running:
+        yield Kafka(running)
 
 
 @pytest.fixture

@@ -197,7 +197,7 @@ while time.monotonic() < deadline and (ended is None or time.monotonic() < ended
     if ended is None and shares and shares[-1] == 2:
         ended = time.monotonic() + 6  # shared, and time to read what is there
 consumer.close()
-print(json.dumps([seen, shares[-1] if shares else 0]))
+print(json.dumps([seen, ended is not None]))
 """
 
 
@@ -207,10 +207,10 @@ def test_one_of_each_in_a_group(kafka: Kafka) -> None:
     for partition in range(4):
         kafka.produce(topic, [Sent(None, b"%d" % i, []) for i in range(50)], partition=partition)
     with ThreadPoolExecutor(2) as both_at_once:
-        (theirs, their_share), (ours, our_share) = both_at_once.map(
+        (theirs, they_shared), (ours, we_shared) = both_at_once.map(
             lambda client: run(client, MEMBER, kafka, topic, "200"), IMPORTS
         )
-    assert (their_share, our_share) == (2, 2)
+    assert (they_shared, we_shared) == (True, True), "had two of the four; whoever ends last is given the rest"
     seen = {tuple(each) for each in theirs + ours}
     assert seen == {(partition, offset) for partition in range(4) for offset in range(50)}
 
