@@ -85,7 +85,10 @@ class Interrupt(Exception):  # noqa: N818
 
 
 class Interrupts:
-    """A thread that keeps sending signals; the handler raises, once each time it is armed."""
+    """A thread that keeps sending signals; the handler raises, once each time it is armed.
+
+    Without hooks of the collector meanwhile (hypothesis has one): what is raised within one of them is printed and lost.
+    """
 
     def __init__(self, seed: str) -> None:
         self.armed = False
@@ -105,6 +108,8 @@ class Interrupts:
             signal.pthread_kill(self._main, signal.SIGUSR1)
 
     def __enter__(self) -> Interrupts:
+        self._hooks = gc.callbacks[:]
+        gc.callbacks.clear()
         self._before = signal.signal(signal.SIGUSR1, self._raise)
         self._switch = sys.getswitchinterval()
         sys.setswitchinterval(5e-5)  # or the thread that interrupts hardly ever runs
@@ -118,6 +123,7 @@ class Interrupts:
         self._done.set()
         self._thread.join()
         signal.signal(signal.SIGUSR1, self._before)
+        gc.callbacks[:] = self._hooks
 
 
 # Each reads some, adds to `got`, and is armed from before the call until what it returned has a name.
