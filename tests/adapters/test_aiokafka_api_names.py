@@ -20,7 +20,7 @@ import pytest
 
 from fastfetch import errors as ours
 from fastfetch.adapters import aiokafka_api
-from fastfetch.adapters.aiokafka_errors import TRANSLATION
+from fastfetch.adapters.aiokafka_api.errors import TRANSLATION
 from fastfetch.testing import Broker, encode_batch
 
 THEIRS, OURS = aiokafka.AIOKafkaConsumer, aiokafka_api.AIOKafkaConsumer
@@ -191,11 +191,11 @@ def test_without_aiokafka() -> None:
             "checksum=None, serialized_key_size=1, serialized_value_size=1, headers=(('h', b'1'),))"
         ),
         f"1 {{{partition}: 1}}",
-        *[f"fastfetch.adapters.aiokafka_errors IllegalStateError: {seek}"] * 3,
+        *[f"fastfetch.adapters.aiokafka_api.errors IllegalStateError: {seek}"] * 3,
         "[Error 29] TopicAuthorizationFailedError: told: TOPIC_AUTHORIZATION_FAILED (code 29) 29 TOPIC_AUTHORIZATION_FAILED",
         "getone: the consumer was stopped",
         "abstract",
-        "('topic', 'str') fastfetch.adapters.aiokafka_structs.ConsumerRecord[str, bytes]",
+        "('topic', 'str') fastfetch.adapters.aiokafka_api.structs.ConsumerRecord[str, bytes]",
     ]
 
 
@@ -203,7 +203,7 @@ def test_the_classes_of_our_own_have_their_fields() -> None:
     """As they are without aiokafka."""
     code = (
         "import sys, dataclasses; sys.modules['aiokafka'] = None\n"
-        "from fastfetch.adapters import aiokafka_structs as s, aiokafka_errors as e\n"
+        "from fastfetch.adapters.aiokafka_api import errors as e, structs as s\n"
         "print([f.name for f in dataclasses.fields(s.ConsumerRecord)])\n"
         "print(*(k._fields for k in (s.TopicPartition, s.OffsetAndMetadata, s.OffsetAndTimestamp)))\n"
         "print(*(f'{name}={getattr(e, name).errno}' for name in e._NAMES))\n"

@@ -18,7 +18,7 @@ from aiokafka.structs import TopicPartition
 
 from fastfetch import errors as ours
 from fastfetch.adapters import aiokafka_api
-from fastfetch.adapters.tasks import SharedConsumer
+from fastfetch.adapters.aiokafka_api.tasks import SharedConsumer
 from fastfetch.assignors import Assignor
 from fastfetch.records import RecordBlock
 from fastfetch.testing import Broker, encode_batch

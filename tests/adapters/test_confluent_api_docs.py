@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fastfetch.adapters import confluent_api, confluent_settings
-from fastfetch.adapters.confluent_api import Consumer, KafkaException
+from fastfetch.adapters import confluent_api
+from fastfetch.adapters.confluent_api import Consumer, KafkaException, settings
 from fastfetch.testing import Broker, encode_batch
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -96,10 +96,10 @@ def test_every_property_of_theirs_is_known(tmp_path: Path, page: str) -> None:
     listed = properties(tmp_path)
     assert len(listed) > 150
     documented = set(re.findall(r"`([\w.]+)`", section(page, "Configuration")))
-    engine, adapter = confluent_settings._ENGINE, confluent_settings._ADAPTER
-    without_effect, producers = confluent_settings._WITHOUT_EFFECT, confluent_settings._PRODUCERS
+    engine, adapter = settings._ENGINE, settings._ADAPTER
+    without_effect, producers = settings._WITHOUT_EFFECT, settings._PRODUCERS
     for key, who in listed.items():
-        if key.startswith(confluent_settings._SECURITY):
+        if key.startswith(settings._SECURITY):
             continue
         if who == "P":
             assert key in producers, key

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import fastfetch
-from fastfetch.adapters import confluent_reader
 from fastfetch.adapters.confluent_api import (
     OFFSET_BEGINNING,
     OFFSET_INVALID,
@@ -23,6 +22,7 @@ from fastfetch.adapters.confluent_api import (
     KafkaException,
     Message,
     TopicPartition,
+    reader,
 )
 from fastfetch.testing import Broker, control_batch, encode_batch, error
 from fastfetch.types import TopicPartition as Key
@@ -668,4 +668,4 @@ def test_closing_twice_and_in_a_callback_is_closing_once(broker: Broker) -> None
 
 def test_the_look_between_messages_made_ahead_is_short() -> None:
     """What a callback or the group may have to wait for while a program polls without a pause."""
-    assert confluent_reader.LOOK_S <= 0.1
+    assert reader.LOOK_S <= 0.1

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import fastfetch
-from fastfetch.adapters import confluent_api, confluent_types
-from fastfetch.adapters.messages import messages
+from fastfetch.adapters import confluent_api
+from fastfetch.adapters.confluent_api import types
+from fastfetch.adapters.confluent_api.messages import messages
 from fastfetch.errors import (
     BatchTooLargeError,
     CommitFailedError,
@@ -128,13 +129,13 @@ def test_errors_are_made_and_pickled_as_theirs() -> None:
     ],
 )
 def test_errors_of_ours_have_codes_of_theirs(error: FastFetchError, name: str) -> None:
-    assert confluent_types.KafkaError(confluent_types.code_of(error)).name() == name
+    assert types.KafkaError(types.code_of(error)).name() == name
 
 
 def test_what_is_raised_is_caught_by_both_names_and_by_ours() -> None:
     error = CommitFailedError("no", failed={Key("t", 0): 25})
     with pytest.raises(confluent_kafka.KafkaException) as caught:
-        raise confluent_types.raised(error)
+        raise types.raised(error)
     assert isinstance(caught.value, confluent_api.KafkaException)
     assert isinstance(caught.value, CommitFailedError)
     assert caught.value.failed == {Key("t", 0): 25}

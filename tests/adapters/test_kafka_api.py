@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 import fastfetch
-from fastfetch.adapters import kafka_api, kafka_errors, kafka_settings, settings
+from fastfetch.adapters import kafka_api, settings
 from fastfetch.adapters.kafka_api import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
-from fastfetch.adapters.kafka_reader import deserializer, whole_name
+from fastfetch.adapters.kafka_api import errors as kafka_errors
+from fastfetch.adapters.kafka_api import settings as kafka_settings
+from fastfetch.adapters.kafka_api.reader import deserializer, whole_name
 from fastfetch.assignors import Assignor
 from fastfetch.errors import CommitFailedError, FastFetchError, GroupAuthorizationError, LogTruncationError, broker_error
 from fastfetch.testing import Broker, encode_batch, faults
@@ -105,7 +107,7 @@ def test_classes_for_those_without_kafka_python_are_like_its_own(monkeypatch: py
     """The module is run again as it is where kafka cannot be imported."""
     monkeypatch.setattr("fastfetch.adapters.errors.importlib.import_module", missing)
     alone: dict[str, Any] = {"__name__": "alone"}
-    exec(compile(Path(kafka_errors.__file__).read_text(), "kafka_errors.py", "exec", dont_inherit=True), alone)
+    exec(compile(Path(kafka_errors.__file__).read_text(), "errors.py", "exec", dont_inherit=True), alone)
     compared = 0
     for name in kafka_errors.__all__:
         theirs = getattr(kafka.errors, name, None)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastfetch.adapters.confluent_types import KafkaError, failure, raised
+from fastfetch.adapters.confluent_api.types import KafkaError, failure, raised
 from fastfetch.adapters.settings import say_once, servers
 from fastfetch.config import ConsumerConfig
 from fastfetch.errors import ConfigError

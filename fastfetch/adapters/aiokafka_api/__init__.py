@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from fastfetch import types as ours
-from fastfetch.adapters import aiokafka_errors as errors
-from fastfetch.adapters.aiokafka_arguments import (
+from fastfetch.adapters.aiokafka_api import errors
+from fastfetch.adapters.aiokafka_api.arguments import (
     Listener,
     as_offsets,
     as_partitions,
@@ -30,24 +30,24 @@ from fastfetch.adapters.aiokafka_arguments import (
     loop_to_use,
     whole_name,
 )
-from fastfetch.adapters.aiokafka_errors import (
+from fastfetch.adapters.aiokafka_api.errors import (
     TRANSLATION,
     ConsumerStoppedError,
     IllegalOperation,
     IllegalStateError,
     KafkaConfigurationError,
 )
-from fastfetch.adapters.aiokafka_structs import (
+from fastfetch.adapters.aiokafka_api.structs import (
     ConsumerRebalanceListener,
     ConsumerRecord,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     TopicPartition,
 )
+from fastfetch.adapters.aiokafka_api.tasks import SharedConsumer
 from fastfetch.adapters.data_objects import data_objects_of
 from fastfetch.adapters.errors import as_both
 from fastfetch.adapters.settings import say_once, servers, strategies
-from fastfetch.adapters.tasks import SharedConsumer
 from fastfetch.config import ConsumerConfig
 from fastfetch.errors import ClosedError, ConfigError, UnknownTopicError, UsageError, broker_error
 from fastfetch.errors import TimeoutError as TimedOut

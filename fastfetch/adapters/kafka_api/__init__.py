@@ -20,14 +20,14 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from fastfetch import types
-from fastfetch.adapters import kafka_errors
 from fastfetch.adapters.errors import as_both
-from fastfetch.adapters.kafka_errors import *  # noqa: F403 - kafka.errors by its names
-from fastfetch.adapters.kafka_errors import ERRORS, KafkaError
-from fastfetch.adapters.kafka_future import Future
-from fastfetch.adapters.kafka_reader import Reader, deserializer, whole_name
-from fastfetch.adapters.kafka_settings import DEFAULT_CONFIG, checked, translated
-from fastfetch.adapters.kafka_structs import (
+from fastfetch.adapters.kafka_api import errors
+from fastfetch.adapters.kafka_api.errors import *  # noqa: F403 - kafka.errors by its names
+from fastfetch.adapters.kafka_api.errors import ERRORS, KafkaError
+from fastfetch.adapters.kafka_api.future import Future
+from fastfetch.adapters.kafka_api.reader import Reader, deserializer, whole_name
+from fastfetch.adapters.kafka_api.settings import DEFAULT_CONFIG, checked, translated
+from fastfetch.adapters.kafka_api.structs import (
     AsyncConsumerRebalanceListener,
     ConsumerGroupMetadata,
     ConsumerRebalanceListener,
@@ -53,7 +53,7 @@ __all__ = [
     "OffsetAndTimestamp",
     "TopicPartition",
 ]
-__all__ += kafka_errors.__all__
+__all__ += errors.__all__
 
 log = logging.getLogger("fastfetch.adapters")
 

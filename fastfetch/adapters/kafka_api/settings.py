@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastfetch.adapters.errors import as_both
-from fastfetch.adapters.kafka_errors import KafkaConfigurationError
+from fastfetch.adapters.kafka_api.errors import KafkaConfigurationError
 from fastfetch.adapters.settings import say_once, servers, strategies
 from fastfetch.errors import ConfigError
 

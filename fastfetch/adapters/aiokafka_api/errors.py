@@ -1,7 +1,7 @@
 """aiokafka's exceptions: its own classes where it is installed, else classes with the same names, bases and attributes.
 
 What AIOKafkaConsumer raises is one of these and, at once, the error of fastfetch's that says what happened: `aiokafka.errors.X`,
-`fastfetch.adapters.aiokafka_errors.X` and `fastfetch.errors.Y` all catch it.
+`fastfetch.adapters.aiokafka_api.errors.X` and `fastfetch.errors.Y` all catch it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 from typing import Any
 
 from fastfetch import errors
-from fastfetch.adapters.aiokafka_structs import TopicPartition
+from fastfetch.adapters.aiokafka_api.structs import TopicPartition
 from fastfetch.adapters.errors import Peer, Translation, as_both
 from fastfetch.errors import error_name, is_retriable
 

@@ -18,8 +18,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from fastfetch.adapters.confluent_settings import Settings
-from fastfetch.adapters.confluent_types import (
+from fastfetch.adapters.confluent_api.messages import Ahead, Message, messages
+from fastfetch.adapters.confluent_api.settings import Settings
+from fastfetch.adapters.confluent_api.types import (
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_INVALID,
@@ -28,7 +29,6 @@ from fastfetch.adapters.confluent_types import (
     KafkaException,
     code_of,
 )
-from fastfetch.adapters.messages import Ahead, Message, messages
 from fastfetch.consumer import Consumer
 from fastfetch.core import LATE_MS, Call, drained
 from fastfetch.duties import Polling

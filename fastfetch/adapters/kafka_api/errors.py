@@ -11,7 +11,7 @@ from typing import Any
 
 from fastfetch import errors as ours
 from fastfetch.adapters.errors import Peer, Translation, as_both
-from fastfetch.adapters.kafka_structs import OffsetAndMetadata, TopicPartition
+from fastfetch.adapters.kafka_api.structs import OffsetAndMetadata, TopicPartition
 
 __all__ = [
     "AuthorizationError",

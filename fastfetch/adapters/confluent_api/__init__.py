@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from fastfetch.adapters.confluent_reader import Place, Reader, deadline_of
-from fastfetch.adapters.confluent_settings import INVALID, NOT_IMPLEMENTED, Settings
-from fastfetch.adapters.confluent_shapes import (
+from fastfetch.adapters.confluent_api.messages import Message
+from fastfetch.adapters.confluent_api.reader import Place, Reader, deadline_of
+from fastfetch.adapters.confluent_api.settings import INVALID, NOT_IMPLEMENTED, Settings
+from fastfetch.adapters.confluent_api.shapes import (
     at_offsets,
     checked,
     cluster_of,
@@ -28,7 +29,7 @@ from fastfetch.adapters.confluent_shapes import (
     places_of,
     statistics_of,
 )
-from fastfetch.adapters.confluent_types import (
+from fastfetch.adapters.confluent_api.types import (
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_INVALID,
@@ -45,7 +46,6 @@ from fastfetch.adapters.confluent_types import (
     raised,
 )
 from fastfetch.adapters.errors import as_both
-from fastfetch.adapters.messages import Message
 from fastfetch.engine.subscription import EARLIEST, LATEST, Mode
 from fastfetch.errors import ClosedError, CommitFailedError, FastFetchError, UnknownTopicError
 from fastfetch.types import OffsetAndMetadata

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from fastfetch.adapters.aiokafka_structs import ConsumerRebalanceListener, TopicPartition
+from fastfetch.adapters.aiokafka_api.structs import ConsumerRebalanceListener, TopicPartition
 from fastfetch.adapters.errors import as_both
 from fastfetch.engine.arguments import as_partition
 from fastfetch.errors import UsageError

@@ -6,9 +6,9 @@ import re
 import time
 from typing import Any
 
-from fastfetch.adapters.confluent_reader import LOGICAL, Place, Reader
-from fastfetch.adapters.confluent_settings import INVALID
-from fastfetch.adapters.confluent_types import (
+from fastfetch.adapters.confluent_api.reader import LOGICAL, Place, Reader
+from fastfetch.adapters.confluent_api.settings import INVALID
+from fastfetch.adapters.confluent_api.types import (
     OFFSET_INVALID,
     BrokerMetadata,
     ClusterMetadata,

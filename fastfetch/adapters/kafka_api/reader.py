@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from fastfetch import types
-from fastfetch.adapters.kafka_structs import ConsumerRecord, MemberState, TopicPartition
+from fastfetch.adapters.kafka_api.structs import ConsumerRecord, MemberState, TopicPartition
 from fastfetch.adapters.rows import OfData, append_named_tuples
 from fastfetch.consumer import Consumer
 from fastfetch.core import Call, CommitCallback, Peeked

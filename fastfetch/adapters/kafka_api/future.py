@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Generator
 from typing import Any, Self
 
-from fastfetch.adapters.kafka_errors import ERRORS, RetriableError
+from fastfetch.adapters.kafka_api.errors import ERRORS, RetriableError
 from fastfetch.engine.pending import Pending
 from fastfetch.errors import FastFetchError
 
