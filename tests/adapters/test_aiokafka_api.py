@@ -8,8 +8,8 @@ import gc
 import logging
 import threading
 import warnings
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import aiokafka
 import aiokafka.errors
@@ -20,15 +20,10 @@ from fastfetch import errors as ours
 from fastfetch.adapters import aiokafka_api
 from fastfetch.testing import Broker, encode_batch
 from fastfetch.testing.faults import error
+from tests.adapters.scripts import run
 
-T = TypeVar("T")
 P0, P1 = (TopicPartition("orders", p) for p in range(2))
 OURS = aiokafka_api.AIOKafkaConsumer
-
-
-@pytest.fixture(params=[aiokafka.AIOKafkaConsumer, OURS], ids=["aiokafka", "fastfetch"])
-def kind(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 @pytest.fixture
@@ -40,14 +35,6 @@ def broker() -> Iterator[Broker]:
                 rows = [(b"k%d" % i if i % 3 else None, b"p%d-%d" % (p, turn * 10 + i) if i % 4 else None) for i in range(10)]
                 broker.append("orders", p, encode_batch(rows, codec=("none", "lz4")[p], timestamp=1000 + turn * 10))
         yield broker
-
-
-def run(main: Coroutine[Any, Any, T]) -> T:
-    async def limited() -> T:
-        async with asyncio.timeout(30):
-            return await main
-
-    return asyncio.run(limited())
 
 
 @contextlib.asynccontextmanager

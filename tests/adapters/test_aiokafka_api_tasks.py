@@ -7,8 +7,8 @@ import contextlib
 import logging
 import random
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import aiokafka
 import aiokafka.errors
@@ -23,15 +23,10 @@ from fastfetch.assignors import Assignor
 from fastfetch.records import RecordBlock
 from fastfetch.testing import Broker, encode_batch
 from fastfetch.testing.faults import delay, error
+from tests.adapters.scripts import run
 
-T = TypeVar("T")
 P0, P1 = (TopicPartition("orders", p) for p in range(2))
 OURS = aiokafka_api.AIOKafkaConsumer
-
-
-@pytest.fixture(params=[aiokafka.AIOKafkaConsumer, OURS], ids=["aiokafka", "fastfetch"])
-def kind(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 @pytest.fixture
@@ -42,14 +37,6 @@ def broker() -> Iterator[Broker]:
             for _ in range(10):
                 broker.append("orders", p, encode_batch([b"x"] * 10))
         yield broker
-
-
-def run(main: Coroutine[Any, Any, T]) -> T:
-    async def limited() -> T:
-        async with asyncio.timeout(30):
-            return await main
-
-    return asyncio.run(limited())
 
 
 @contextlib.asynccontextmanager

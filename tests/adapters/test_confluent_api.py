@@ -17,27 +17,15 @@ import pytest
 
 from fastfetch.adapters import confluent_api
 from fastfetch.testing import Broker, control_batch, encode_batch, message_set
+from tests.adapters.scripts import beside, read
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
 THEIRS = SimpleNamespace(**vars(confluent_kafka))
 OURS = SimpleNamespace(**vars(confluent_api))
+both = beside(THEIRS, OURS)
 
-Script = Callable[[Any, Broker], Any]
 NOW = 1_700_000_000_000
-
-
-def both(script: Script, **topics: int) -> Any:
-    """Run a script with either; returns what both saw."""
-    seen = []
-    for namespace in (THEIRS, OURS):
-        with Broker() as broker:
-            for name, partitions in (topics or {"orders": 1}).items():
-                broker.create_topic(name, partitions=partitions)
-            seen.append(script(namespace, broker))
-    theirs, ours = seen
-    assert ours == theirs
-    return ours
 
 
 def fill(broker: Broker, topic: str = "orders", partition: int = 0, count: int = 10, **options: Any) -> None:
@@ -78,18 +66,6 @@ def told(message: Any) -> Any:
         *where, message.key(), message.value(), message.headers(), message.timestamp(), message.latency(),
         message.leader_epoch(), len(message), message.delivery_count(), message.error(),
     )  # fmt: skip
-
-
-def read(consumer: Any, count: int, seconds: float = 20) -> list[Any]:
-    """Messages of polls until there are `count`."""
-    found: list[Any] = []
-    deadline = time.monotonic() + seconds
-    while len(found) < count and time.monotonic() < deadline:
-        message = consumer.poll(0.2)
-        if message is not None:
-            found.append(message)
-    assert len(found) == count
-    return found
 
 
 def until(consumer: Any, is_so: Callable[[], bool], seconds: float = 20) -> None:

@@ -26,6 +26,7 @@ from fastfetch.adapters.confluent_api import (
 )
 from fastfetch.testing import Broker, control_batch, encode_batch, error
 from fastfetch.types import TopicPartition as Key
+from tests.adapters.scripts import read
 from tests.test_consumer_manners import EveryPoint, Interrupt, Interrupts
 
 P0 = Key("orders", 0)
@@ -52,17 +53,6 @@ def consumer_of(broker: Broker, **more: Any) -> Consumer:
 
 def fill(broker: Broker, count: int = 10, partition: int = 0) -> None:
     broker.append("orders", partition, encode_batch([b"%d" % i for i in range(count)]))
-
-
-def read(consumer: Consumer, count: int, seconds: float = 20) -> list[Message]:
-    found: list[Message] = []
-    deadline = time.monotonic() + seconds
-    while len(found) < count and time.monotonic() < deadline:
-        message = consumer.poll(0.2)
-        if message is not None:
-            found.append(message)
-    assert len(found) == count
-    return found
 
 
 def until(condition: Callable[[], object], seconds: float = 20) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from fastfetch.adapters import kafka_api
 from fastfetch.testing import Broker, encode_batch
+from tests.adapters.scripts import beside
 
 kafka = pytest.importorskip("kafka")
 if tuple(map(int, kafka.__version__.split(".")[:3])) < (3, 0, 12):
@@ -28,22 +29,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*deserializer does not implemen
 
 THEIRS = SimpleNamespace(**{**vars(kafka.errors), **vars(kafka)})
 OURS = SimpleNamespace(**vars(kafka_api))
+both = beside(THEIRS, OURS)
 
-Script = Callable[[Any, Broker], Any]
 NOW = 1_700_000_000_000
-
-
-def both(script: Script, **topics: int) -> Any:
-    """Run a script with either; returns what both saw."""
-    seen = []
-    for namespace in (THEIRS, OURS):
-        with Broker() as broker:
-            for name, partitions in (topics or {"orders": 1}).items():
-                broker.create_topic(name, partitions=partitions)
-            seen.append(script(namespace, broker))
-    theirs, ours = seen
-    assert ours == theirs
-    return ours
 
 
 def fill(broker: Broker, topic: str = "orders", partition: int = 0, count: int = 10, first: int = 0) -> None:
