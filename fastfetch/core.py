@@ -188,6 +188,7 @@ class ConsumerCore(Generic[W]):
         """
         engine = self._engine
         if engine.subscription.mode is Mode.NONE:
+            self._check()  # close() by another thread ends the subscription too
             raise UsageError("nothing to read: subscribe() to topics or assign() partitions first")
         if self._due_at is not None and now_ms() >= self._due_at + late_ms:
             self._do_what_is_due()

@@ -599,6 +599,25 @@ def test_close_by_another_thread_ends_a_poll_and_leaves_without_the_listener(bro
     poll_until(lambda: not broker.group("g").members)
 
 
+@pytest.mark.parametrize("read", [Consumer.poll, Consumer.poll_blocks, lambda consumer, _: next(iter(consumer))])
+def test_a_wait_that_ends_when_close_is_over_knows_why(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, read: Callable[[Consumer, int], object]
+) -> None:
+    """It is not told that there is no subscription: that has gone by then."""
+    consumer = Consumer(settings_of(broker))
+    consumer.subscribe([TOPIC])
+    poll_until(lambda: is_read(consumer), consumer)
+
+    def closed(*_: object) -> None:
+        closer = threading.Thread(target=consumer.close)
+        closer.start()
+        closer.join()
+
+    monkeypatch.setattr(consumer, "_wait", closed)
+    with pytest.raises(ClosedError):
+        read(consumer, 30_000)
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_close_in_mid_rebalance(broker: Broker, protocol: str) -> None:
     api = "ConsumerGroupHeartbeat" if protocol == "consumer" else "SyncGroup"

@@ -183,9 +183,16 @@ def test_a_broker_that_hangs_hides_no_other(three: Kafka) -> None:
         commit(three, group, {(topic, 0): 0})
     three.wait_in_sync()
     three.spread_leaders()  # other tests have restarted brokers
-    wait_for(lambda: len({row["coordinator"] for row in lines("groups", "-b", three.servers)}) > 1, "groups at several brokers")
-    before = {row["group"]: row["coordinator"] for row in lines("groups", "-b", three.servers)}
-    assert set(groups) <= before.keys()
+
+    def coordinators() -> dict[str, int]:
+        return {row["group"]: row["coordinator"] for row in lines("groups", "-b", three.servers)}
+
+    def is_spread() -> bool:  # a coordinator that has just been told to take over lists nothing yet, and no error
+        found = coordinators()
+        return set(groups) <= found.keys() and len(set(found.values())) > 1
+
+    wait_for(is_spread, "all groups, at several brokers")
+    before = coordinators()
     node = before[groups[0]]
     assert set(before.values()) - {node}
     three.cluster.pause(node)
