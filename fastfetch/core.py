@@ -188,7 +188,8 @@ class ConsumerCore(Generic[W]):
         """
         engine = self._engine
         if engine.subscription.mode is Mode.NONE:
-            self._check()  # close() by another thread ends the subscription too
+            if self._closed:  # by another thread: that ends the subscription too
+                raise ClosedError("the consumer was closed")
             raise UsageError("nothing to read: subscribe() to topics or assign() partitions first")
         if self._due_at is not None and now_ms() >= self._due_at + late_ms:
             self._do_what_is_due()

@@ -139,11 +139,12 @@ def test_interrupts_at_random_moments_lose_and_repeat_nothing(broker: Broker, ca
 def test_an_infinite_poll_can_be_interrupted(broker: Broker) -> None:
     with consumer_of(broker) as consumer, Interrupts("infinite") as interrupts:
         consumer.assign([TopicPartition("orders", 0)])
-        for call in [consumer.poll, lambda: consumer.consume(10)] * 10:  # some are interrupted before they wait
+        for call in (consumer.poll, lambda: consumer.consume(10)):
             with suppress(Interrupt):
-                interrupts.armed = True
+                threading.Timer(0.1, setattr, (interrupts, "armed", True)).start()  # it waits by then
                 call()
                 pytest.fail("it came back")
+        assert interrupts.count == 2
 
 
 # --- what comes next --------------------------------------------------------------------------------------------------
