@@ -338,6 +338,7 @@ class BaseConsumer(DutifulCore[W]):
                     with client.lock:
                         client.poke()
                         self._engine.unsubscribe("the consumer was closed", now_ms())
+                    yield from self._until_left(deadline)
         finally:
             client.stop()
             client.wake_waiters()

@@ -213,7 +213,6 @@ class DutifulCore(ConsumerCore[W]):
     def _leave(self, reason: str, deadline: float, *, commit_positions: bool) -> Steps[W, Exception | None]:
         """Commit, tell the listener, leave the group. Returns what the listener raised; this consumer is out all the same."""
         client, engine = self._client, self._engine
-        membership = engine.membership
         until_ms = now_ms() + max(0, int((deadline - time.monotonic()) * 1000))
         error: Exception | None = None
         try:
@@ -231,11 +230,17 @@ class DutifulCore(ConsumerCore[W]):
                 client.poke()
                 engine.unsubscribe(reason, now_ms())
         self._run_callbacks()
+        yield from self._until_left(deadline)
+        return error
+
+    def _until_left(self, deadline: float) -> Steps[W, None]:
+        """Wait until the coordinator knows, or has been given up."""
+        client = self._client
         while True:
             with client.lock:
                 left = deadline - time.monotonic()
-                if not membership.is_leaving or left <= 0 or client.has_ended:
-                    return error
+                if not self._engine.membership.is_leaving or left <= 0 or client.has_ended:
+                    return
                 waiter = self._new_waiter()
                 client.add_waiter(waiter)
             yield waiter, min(left, STEP_MS / 1000)
