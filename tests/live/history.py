@@ -2,13 +2,14 @@
 
 A value says its partition and its place there, and the producer is alone and idempotent: the record at offset n of a partition is
 its n-th. So each record is checked as it arrives, without a history that grows; one that is lost, repeated, reordered or from
-elsewhere can't be mistaken for the next.
+elsewhere can't be mistaken for the next. Where the producer has written one twice, `Load.written_twice` tells.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -30,6 +31,8 @@ class Load:
 
     def __init__(self, kafka: Kafka, topic: str, partitions: int, *, per_second: int = 400) -> None:
         self.acknowledged = dict.fromkeys(range(partitions), 0)
+        self._kafka = kafka
+        kafka.loads.append(self)
         # A stopped broker must not stop the producer for longer than it stops the reader.
         patience = {"socket_timeout_ms": 3_000, "request_timeout_ms": 3_000, "message_timeout_ms": 120_000}
         self._producer = kafka.producer("lz4", acks="all", linger_ms=10, **patience)
@@ -65,6 +68,14 @@ class Load:
             self._error = error
         else:
             self.acknowledged[message.partition()] += 1
+
+    def written_twice(self) -> list[str]:
+        """The records that stand in the log more than once, as an independent client reads it."""
+        found = []
+        for partition in self.acknowledged:
+            times = Counter(sent.value for sent in self._kafka.consume(self.topic, partition=partition))
+            found += [f"{value!r} {count} times" for value, count in times.items() if count > 1]
+        return found
 
 
 class Reader:
